@@ -59,19 +59,9 @@ pub(crate) struct Arming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SlotNumber(NonZeroU16);
 
-/// The entries of one slot, taken out of the wheel.
+/// The entries of one slot, taken out of the wheel: each is to be armed again, or its session to be ended.
 pub(crate) struct Taken {
     next: Option<Key>,
-    /// How exact the slot was.
-    pub(crate) width: Width,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Width {
-    /// One tick: what is due is due now.
-    Tick,
-    /// Many ticks: to be armed again, nearer.
-    Coarse,
 }
 
 impl Deadlines {
@@ -127,8 +117,13 @@ impl Deadlines {
         let shift = LEVEL_BITS * u32::try_from(level).expect("there are eight levels");
         let start = (self.present >> shift >> LEVEL_BITS << LEVEL_BITS | slot as u64) << shift;
         self.present = self.present.max(start);
-        let width = if level == 0 { Width::Tick } else { Width::Coarse };
-        Some(Taken { next: place.first, width })
+        Some(Taken { next: place.first })
+    }
+
+    /// Whether `deadline` lies in the tick whose entries were taken last. Of all deadlines in the wheel those come first, so their sessions
+    /// may end now; one that is due as well but lies in a later tick has to wait for those between.
+    pub(crate) fn is_present(&self, deadline: Timestamp) -> bool {
+        deadline.as_nanos() >> TICK_BITS == self.present
     }
 
     fn earliest_slot(&self) -> Option<(usize, usize)> {

@@ -12,7 +12,7 @@ use core::hash::BuildHasher;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use crate::deadlines::{Arming, Deadlines, Width};
+use crate::deadlines::{Arming, Deadlines};
 use crate::effect::{Effect, Effects, ReleaseReason, Standing};
 use crate::slab::{Key, Slab};
 use crate::view::{LockView, SessionView};
@@ -326,8 +326,11 @@ impl<S: BuildHasher> LockEngine<S> {
     /// Makes the past true: all that was due by `now` happens, in order. Returns the instant that the input happens at.
     fn settle(&mut self, now: Timestamp, effects: &mut Effects) -> Timestamp {
         self.now = self.now.max(now);
-        if self.next_deadline().is_some_and(|deadline| deadline <= self.now) {
+        if self.deadlines.earliest().is_some_and(|earliest| earliest <= self.now) {
             self.expire(self.now, effects);
+        }
+        // Also without a claim, when nobody has asked for a tick: the next one is to be granted.
+        if matches!(self.stage, Stage::Grace(until) if until <= self.now) {
             self.end_grace(self.now, effects);
         }
         self.now
@@ -339,7 +342,7 @@ impl<S: BuildHasher> LockEngine<S> {
             while let Some(key) = taken.next(&mut self.sessions) {
                 let session = &self.sessions[key];
                 let deadline = session.deadline();
-                if taken.width == Width::Tick && deadline <= now {
+                if deadline <= now && self.deadlines.is_present(deadline) {
                     due.push(Due { deadline, serial: session.serial, key });
                 } else {
                     self.deadlines.arm(&mut self.sessions, key, deadline);
@@ -357,11 +360,8 @@ impl<S: BuildHasher> LockEngine<S> {
         self.due = due;
     }
 
-    /// Grants, once the grace is over, what queued in it.
+    /// Grants what queued in the grace.
     fn end_grace(&mut self, now: Timestamp, effects: &mut Effects) {
-        if !matches!(self.stage, Stage::Grace(until) if until <= now) {
-            return;
-        }
         self.stage = Stage::Open;
         let locks: Vec<Key> = self.locks.iter().map(|(key, _)| key).collect();
         for lock in locks {
