@@ -1,0 +1,469 @@
+//! The async driver: sessions on tokio.
+//!
+//! Until the server's first answer everything happens in the caller's own future, so dropping that closes the socket and there is
+//! nothing else to clean up. From then on one task owns the session, so that heartbeats go out however seldom the caller is polled;
+//! whoever holds the claim shuts the socket down itself when it lets go, without waiting for that task to run.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use monolock_core::wire::ErrorClass;
+use monolock_core::{Lease, LockName, Token};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::backoff::Backoff;
+use crate::cancel::Cancel;
+use crate::claim::Claim;
+use crate::config::{Builder, Handle, share};
+use crate::error::{Attempt, AttemptFailure, Error, WithLockError};
+use crate::held::Held;
+use crate::session::{LossReason, SessionConfig, Standing};
+use crate::signal::Signal;
+
+/// How many bytes one read takes: several frames, of which there are seldom two.
+const READ_BYTES: usize = 512;
+
+/// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every claim on a
+/// lock is a connection (`PROTOCOL.md`, "one session").
+///
+/// Its calls need a tokio runtime with I/O and time enabled. Every future is cancel-safe: dropping it closes what it had opened,
+/// at once, and leaves no task behind.
+#[derive(Clone, Debug)]
+pub struct Client {
+    handle: Handle,
+}
+
+impl Client {
+    /// Begins a client of the server at `address`, `host:port`. Names are resolved anew at each attempt.
+    pub fn builder(address: impl Into<String>) -> Builder<Self> {
+        Builder::new(address.into())
+    }
+
+    /// This client, with its calls bound to `cancel`.
+    #[must_use]
+    pub fn cancel_on(&self, cancel: &Cancel) -> Self {
+        Self { handle: Handle { cancel: cancel.clone(), ..self.handle.clone() } }
+    }
+
+    /// This client, with each of its calls waiting at most so long for a lock, all attempts together. A call that does not make
+    /// it fails with [`ErrorKind::WaitTimeout`](crate::ErrorKind::WaitTimeout).
+    #[must_use]
+    pub fn wait_limit(&self, wait: Duration) -> Self {
+        Self { handle: Handle { wait_limit: Some(wait), ..self.handle.clone() } }
+    }
+
+    /// Acquires the lock, waiting for its turn in the queue.
+    ///
+    /// The name is a [`LockName`] or text; the lease a [`Lease`] or a [`Duration`] of whole milliseconds.
+    ///
+    /// # Errors
+    /// Any kind but `Contended`; see [`ErrorKind`](crate::ErrorKind).
+    pub async fn acquire(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        lease: impl TryInto<Lease, Error: Into<Error>>,
+    ) -> Result<LockGuard, Error> {
+        let request = self.handle.request(name, lease)?;
+        self.bounded(&request, self.obtain(&request, Patience::Queue)).await
+    }
+
+    /// Acquires the lock if it is free.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) where it is not, or another kind.
+    pub async fn try_acquire(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        lease: impl TryInto<Lease, Error: Into<Error>>,
+    ) -> Result<LockGuard, Error> {
+        let request = self.handle.request(name, lease)?;
+        self.bounded(&request, self.obtain(&request, Patience::None)).await
+    }
+
+    /// Acquires the lock, waiting for its turn at most so long: [`wait_limit`](Self::wait_limit) for one call.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WaitTimeout`](crate::ErrorKind::WaitTimeout) where it took longer, or another kind.
+    pub async fn acquire_within(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        lease: impl TryInto<Lease, Error: Into<Error>>,
+        wait: Duration,
+    ) -> Result<LockGuard, Error> {
+        self.wait_limit(wait).acquire(name, lease).await
+    }
+
+    /// Acquires the lock like [`acquire`](Self::acquire), and tries again where the server cannot be reached or the place in the
+    /// queue is lost: after exponential backoff with full jitter, 100 ms doubling to 5 s. After a shutdown of the server (code
+    /// 0x01) the first new attempt comes within 100 ms. Codes from 0x10 up are final.
+    ///
+    /// # Errors
+    /// `Denied` and `Invalid` at once, `Cancelled` and `WaitTimeout` as soon as they come; nothing else.
+    pub async fn acquire_with_retry(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        lease: impl TryInto<Lease, Error: Into<Error>>,
+    ) -> Result<LockGuard, Error> {
+        let request = self.handle.request(name, lease)?;
+        self.bounded(&request, self.obtain_persistently(&request)).await
+    }
+
+    /// Runs `work` under the lock and releases it, on every path, unwinding included.
+    ///
+    /// When the lock is lost, the work is dropped: it stops at its next `await`. It is polled once more before, so work that
+    /// waits for [`Held::lost`] itself can return an error of its own. Work that needs time to wind up after a loss uses
+    /// [`acquire`](Self::acquire) and the guard. Cancelling through [`cancel_on`](Self::cancel_on) only tells the work
+    /// ([`Held::cancelled`]): the lock is kept until it has ended. Dropping the future drops the work, then releases.
+    ///
+    /// # Errors
+    /// [`WithLockError::NotAcquired`]: the work never ran. [`WithLockError::Lost`]: the lock was lost before the work had ended.
+    /// [`WithLockError::Work`]: the work failed; a loss is joined to its error.
+    pub async fn with_lock<T, E, F, W>(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        lease: impl TryInto<Lease, Error: Into<Error>>,
+        work: W,
+    ) -> Result<T, WithLockError<E>>
+    where
+        W: FnOnce(Held) -> F,
+        F: Future<Output = Result<T, E>>,
+    {
+        let guard = self.acquire(name, lease).await.map_err(WithLockError::NotAcquired)?;
+        guard.run(work).await
+    }
+
+    /// Like [`with_lock`](Self::with_lock), acquiring as in [`acquire_with_retry`](Self::acquire_with_retry). Only the acquiring is
+    /// tried again; the work runs at most once.
+    ///
+    /// # Errors
+    /// As [`with_lock`](Self::with_lock).
+    pub async fn with_lock_retry<T, E, F, W>(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        lease: impl TryInto<Lease, Error: Into<Error>>,
+        work: W,
+    ) -> Result<T, WithLockError<E>>
+    where
+        W: FnOnce(Held) -> F,
+        F: Future<Output = Result<T, E>>,
+    {
+        let guard = self.acquire_with_retry(name, lease).await.map_err(WithLockError::NotAcquired)?;
+        guard.run(work).await
+    }
+
+    /// Acquiring, within the wait limit and unless cancelled.
+    async fn bounded(
+        &self,
+        request: &SessionConfig,
+        acquiring: impl Future<Output = Result<LockGuard, Error>>,
+    ) -> Result<LockGuard, Error> {
+        let Handle { cancel, wait_limit, .. } = &self.handle;
+        let too_long = async {
+            match wait_limit {
+                Some(wait) => {
+                    sleep(*wait).await;
+                    *wait
+                }
+                None => std::future::pending().await,
+            }
+        };
+        if cancel.is_cancelled() {
+            return Err(Error::cancelled(request.name.clone()));
+        }
+        tokio::select! {
+            biased;
+            acquired = acquiring => acquired,
+            () = cancel.cancelled() => Err(Error::cancelled(request.name.clone())),
+            wait = too_long => Err(Error::wait_timeout(request.name.clone(), wait)),
+        }
+    }
+
+    async fn obtain_persistently(&self, request: &SessionConfig) -> Result<LockGuard, Error> {
+        let mut backoff = Backoff::new();
+        loop {
+            let begun = self.handle.now();
+            let error = match self.obtain(request, Patience::Queue).await {
+                Ok(guard) => return Ok(guard),
+                Err(error) => error,
+            };
+            let lasted = self.handle.now().since(begun);
+            match backoff.delay(&error, lasted, fastrand::f64) {
+                Some(delay) => sleep(delay).await,
+                None => return Err(error),
+            }
+        }
+    }
+
+    /// One attempt.
+    async fn obtain(&self, request: &SessionConfig, patience: Patience) -> Result<LockGuard, Error> {
+        let connection = self.open(request).await?;
+        if connection.claim.standing() == Standing::Queued && patience == Patience::None {
+            return Err(Error::contended(request.name.clone()));
+        }
+        let outcome = Arc::clone(connection.claim.outcome());
+        let line = Line::spawn(connection);
+        let held = outcome.wait().await?;
+        Ok(LockGuard { held, line })
+    }
+
+    /// Connects to the first address whose server takes the claim in, within the connect timeout.
+    async fn open(&self, request: &SessionConfig) -> Result<Connection, Error> {
+        let config = &self.handle.config;
+        let deadline = self.handle.now().saturating_add(config.connect_timeout);
+        let mut attempts = Vec::new();
+        for (number, address) in config.addresses.iter().enumerate() {
+            let remaining = deadline.since(self.handle.now());
+            let budget = share(remaining, config.addresses.len() - number);
+            let until = self.handle.now().saturating_add(budget);
+            let found = match timeout(budget, config.resolver.look_up(address).wait()).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => {
+                    attempts.push(Attempt { address: address.clone(), failure: AttemptFailure::Lookup(error) });
+                    continue;
+                }
+                Err(_) => {
+                    attempts.push(Attempt { address: address.clone(), failure: AttemptFailure::NoTime(budget) });
+                    continue;
+                }
+            };
+            for (number, &candidate) in found.iter().enumerate() {
+                let budget = share(until.since(self.handle.now()), found.len() - number);
+                let tried = timeout(budget, self.open_one(request, candidate)).await;
+                let failure = match tried {
+                    Ok(Ok(connection)) => return Ok(connection),
+                    Ok(Err(failure)) => failure,
+                    Err(_) => AttemptFailure::NoTime(budget),
+                };
+                let address = candidate.to_string();
+                match failure {
+                    AttemptFailure::Refused(LossReason::Server { code, reason })
+                        if code.class() == ErrorClass::ClientError =>
+                    {
+                        return Err(Error::refused(request.name.clone(), address, code, reason));
+                    }
+                    failure => attempts.push(Attempt { address, failure }),
+                }
+            }
+        }
+        Err(Error::unreachable(request.name.clone(), attempts))
+    }
+
+    /// Connects to one address and waits for the first answer.
+    async fn open_one(&self, request: &SessionConfig, address: SocketAddr) -> Result<Connection, AttemptFailure> {
+        let stream = TcpStream::connect(address).await.map_err(AttemptFailure::Connect)?;
+        stream.set_nodelay(true).map_err(AttemptFailure::Connect)?;
+        let Handle { config, cancel, .. } = &self.handle;
+        let claim = Claim::new(request.clone(), Arc::clone(&config.clock), cancel.clone(), Signal::new());
+        let mut connection = Connection { stream: Arc::new(stream), claim, unwritten: Vec::new() };
+        while connection.claim.standing() == Standing::Asking {
+            connection.step().await;
+        }
+        match connection.claim.take_refusal() {
+            Some(reason) => Err(AttemptFailure::Refused(reason)),
+            None => Ok(connection),
+        }
+    }
+}
+
+impl Builder<Client> {
+    /// The client. Nothing is dialled yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): an address that is not `host:port`, or a limit of zero.
+    pub fn build(self) -> Result<Client, Error> {
+        Ok(Client { handle: Handle::new(self.into_config()?) })
+    }
+}
+
+/// Whether a caller is ready to wait in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    None,
+    Queue,
+}
+
+/// A lock that is held. Dropping it releases the lock at once.
+#[derive(Debug)]
+pub struct LockGuard {
+    held: Held,
+    line: Line,
+}
+
+impl LockGuard {
+    /// The fencing token; see [`Held::token`].
+    pub fn token(&self) -> Token {
+        self.held.token()
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.held.name()
+    }
+
+    /// Whether the lock is still held, by the clock; see [`Held::is_held`].
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// Waits until the lock is lost, and says how; see [`Held::lost`]. The future does not borrow the guard.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Unpin + use<> {
+        self.held.lost()
+    }
+
+    /// A view of the hold, to be handed to the work.
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// Releases the lock, and returns when the connection is closed on this side. Nothing is waited for from the server.
+    pub async fn release(mut self) {
+        self.let_go();
+        if let Some(task) = self.line.task.take() {
+            // It was aborted, or it had ended: there is nothing to learn from it.
+            let _ = task.await;
+        }
+    }
+
+    fn let_go(&self) {
+        self.held.release();
+        self.line.hang_up();
+    }
+
+    async fn run<T, E, F, W>(self, work: W) -> Result<T, WithLockError<E>>
+    where
+        W: FnOnce(Held) -> F,
+        F: Future<Output = Result<T, E>>,
+    {
+        let ended = {
+            let mut lost = self.held.lost();
+            let mut work = pin!(work(self.held()));
+            poll_fn(|context| match work.as_mut().poll(context) {
+                Poll::Ready(result) => Poll::Ready(Some(result)),
+                Poll::Pending if pin!(&mut lost).poll(context).is_pending() => Poll::Pending,
+                // The loss may have come after the work had looked for it.
+                Poll::Pending => Poll::Ready(match work.as_mut().poll(context) {
+                    Poll::Ready(result) => Some(result),
+                    Poll::Pending => None,
+                }),
+            })
+            .await
+        };
+        let loss = self.held.loss();
+        let name = self.name().clone();
+        self.release().await;
+        crate::held::join(name, ended, loss)
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+/// The caller's end of a session that a task keeps.
+#[derive(Debug)]
+struct Line {
+    stream: Arc<TcpStream>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Line {
+    fn spawn(mut connection: Connection) -> Self {
+        let stream = Arc::clone(&connection.stream);
+        let task = tokio::spawn(async move {
+            while !connection.claim.is_over() {
+                connection.step().await;
+            }
+            hang_up(&connection.stream);
+        });
+        Self { stream, task: Some(task) }
+    }
+
+    fn hang_up(&self) {
+        hang_up(&self.stream);
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+/// Ends the connection on the wire here and now, though others may still have the socket.
+fn hang_up(stream: &TcpStream) {
+    // Where it fails, the connection is already gone.
+    let _ = SockRef::from(stream).shutdown(Shutdown::Both);
+}
+
+/// A socket and the session on it.
+struct Connection {
+    stream: Arc<TcpStream>,
+    claim: Claim,
+    /// What the socket has not taken yet: at most one frame, since there is at most one unanswered.
+    unwritten: Vec<u8>,
+}
+
+impl Connection {
+    /// Writes what is to be written, then waits for the next thing to happen and takes it in. Cancel-safe: nothing is taken from
+    /// the socket before the session has it.
+    async fn step(&mut self) {
+        self.claim.transmit(&mut self.unwritten);
+        if let Err(error) = self.write() {
+            return self.failed(&error);
+        }
+        let interest =
+            if self.unwritten.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+        tokio::select! {
+            ready = self.stream.ready(interest) => match ready {
+                Ok(ready) if ready.is_readable() => self.read(),
+                Ok(_) => {}
+                Err(error) => self.claim.disconnected(Some(&error)),
+            },
+            () = sleep(self.claim.until_due()) => self.claim.tick(),
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while !self.unwritten.is_empty() {
+            match self.stream.try_write(&self.unwritten) {
+                Ok(written) => drop(self.unwritten.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) {
+        let mut bytes = [0; READ_BYTES];
+        match self.stream.try_read(&mut bytes) {
+            Ok(0) => self.claim.disconnected(None),
+            Ok(read) => self.claim.receive(&bytes[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => self.claim.disconnected(Some(&error)),
+        }
+    }
+
+    /// Writing failed. The server's last word may lie in the socket and say more than the system's error.
+    fn failed(&mut self, error: &io::Error) {
+        let mut bytes = [0; READ_BYTES];
+        if let Ok(read @ 1..) = self.stream.try_read(&mut bytes) {
+            self.claim.receive(&bytes[..read]);
+        }
+        self.claim.disconnected(Some(error));
+    }
+}
