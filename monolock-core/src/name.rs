@@ -91,6 +91,14 @@ impl From<LockNameRef<'_>> for LockName {
     }
 }
 
+impl TryFrom<&str> for LockName {
+    type Error = LockNameError;
+
+    fn try_from(text: &str) -> Result<Self, LockNameError> {
+        Self::new(text)
+    }
+}
+
 impl core::str::FromStr for LockName {
     type Err = LockNameError;
 
