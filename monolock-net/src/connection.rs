@@ -1,0 +1,212 @@
+//! One client's socket and what is still to be said to it.
+//!
+//! Whoever causes a frame pushes it here in memory, under its shard's lock, and writes it after: one system call, from the task that is at hand.
+//! At most one task writes at a time, and it goes on until nothing is left, so the order on the wire is the order of the pushes. The
+//! connection's own task is woken only to finish a write that the socket did not take, or because its session has ended.
+
+use std::io::{self, Read as _};
+use std::net::{Shutdown, SocketAddr};
+use std::task::{Context, Poll};
+
+use atomic_waker::AtomicWaker;
+use parking_lot::Mutex;
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::outbox::{Farewell, Outbox, Reply};
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    peer: SocketAddr,
+    state: Mutex<State>,
+    /// The connection's own task.
+    task: AtomicWaker,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outbox: Outbox,
+    writer: Writer,
+    ended: Option<Ended>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Writer {
+    #[default]
+    Idle,
+    /// Somebody is in the middle of a write, and will look at the outbox again after it.
+    Busy,
+    /// The socket is full; the connection's task waits for it.
+    Blocked,
+    /// The socket took its last byte.
+    Failed(io::ErrorKind),
+}
+
+/// How a session ended that did not end itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// There is nothing to say.
+    Silently,
+    /// The farewell is in the outbox.
+    WithFarewell,
+}
+
+/// What the connection's task is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Readable,
+    /// The outbox waits for the socket.
+    Blocked,
+    Failed(io::ErrorKind),
+    Ended(Ended),
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
+        Self { stream, peer, state: Mutex::default(), task: AtomicWaker::new() }
+    }
+
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Adds a reply, in memory. [`flush`](Self::flush) sends it.
+    pub(crate) fn push(&self, reply: Reply) {
+        self.state.lock().outbox.push(reply);
+    }
+
+    /// Notes that the session is over, with a last frame or without. [`flush`](Self::flush) calls the task.
+    pub(crate) fn end(&self, farewell: Option<Farewell>) {
+        let mut state = self.state.lock();
+        state.ended = Some(if let Some(farewell) = farewell {
+            state.outbox.bid(farewell);
+            Ended::WithFarewell
+        } else {
+            Ended::Silently
+        });
+    }
+
+    /// Sends what the socket takes, and calls the connection's task for what is left to do. Never waits.
+    pub(crate) fn flush(&self) {
+        let ended = {
+            let mut state = self.state.lock();
+            let ended = state.ended.is_some();
+            if state.writer == Writer::Idle && !state.outbox.is_empty() {
+                state.writer = Writer::Busy;
+                drop(state);
+                self.write() != Writer::Idle || ended
+            } else {
+                ended
+            }
+        };
+        if ended {
+            self.task.wake();
+        }
+    }
+
+    /// Reads once, what is there.
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut taken = 0;
+        let outcome = self.stream.try_io(Interest::READABLE, || {
+            taken = (&*SockRef::from(&self.stream)).read(buffer)?;
+            // Less than there was room for: the socket is empty, and saying so now saves the read that would find out.
+            if 0 < taken && taken < buffer.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        match outcome {
+            Err(_) if taken > 0 => Ok(taken),
+            outcome => outcome.map(|()| taken),
+        }
+    }
+
+    /// Waits until the connection's task is wanted. For that task alone.
+    pub(crate) async fn call(&self) -> Call {
+        std::future::poll_fn(|context| {
+            self.task.register(context.waker());
+            let State { ended, writer, .. } = *self.state.lock();
+            match (ended, writer) {
+                (Some(ended), _) => Poll::Ready(Call::Ended(ended)),
+                (None, Writer::Blocked) => Poll::Ready(Call::Blocked),
+                (None, Writer::Failed(kind)) => Poll::Ready(Call::Failed(kind)),
+                (None, Writer::Idle | Writer::Busy) => self.stream.poll_read_ready(context).map(|_| Call::Readable),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the session is ended by somebody else, whatever the socket says. For the connection's task alone.
+    pub(crate) async fn ended(&self) -> Ended {
+        std::future::poll_fn(|context| {
+            self.task.register(context.waker());
+            self.state.lock().ended.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Writes until the outbox is empty or nobody wants it any more. For the connection's task alone.
+    ///
+    /// # Errors
+    /// What the socket said.
+    pub(crate) async fn drain_outbox(&self) -> io::Result<()> {
+        std::future::poll_fn(|context| self.poll_drain_outbox(context)).await
+    }
+
+    fn poll_drain_outbox(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.task.register(context.waker());
+        loop {
+            let mut state = self.state.lock();
+            if state.outbox.is_empty() || state.ended == Some(Ended::Silently) {
+                return Poll::Ready(Ok(()));
+            }
+            match state.writer {
+                Writer::Failed(kind) => return Poll::Ready(Err(kind.into())),
+                // The session has ended, so the other writer calls this task when it is done.
+                Writer::Busy => return Poll::Pending,
+                Writer::Blocked => std::task::ready!(self.stream.poll_write_ready(context))?,
+                Writer::Idle => {}
+            }
+            state.writer = Writer::Busy;
+            drop(state);
+            self.write();
+        }
+    }
+
+    /// Says that no more will be sent.
+    pub(crate) fn shut_sending(&self) -> io::Result<()> {
+        SockRef::from(&self.stream).shutdown(Shutdown::Write)
+    }
+
+    /// Waits for bytes, whatever else is going on.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        self.stream.readable().await
+    }
+
+    /// Writes until the outbox is empty or the socket takes no more. The caller has made itself the writer.
+    fn write(&self) -> Writer {
+        loop {
+            let bytes = {
+                let mut state = self.state.lock();
+                if state.outbox.is_empty() {
+                    state.writer = Writer::Idle;
+                    return Writer::Idle;
+                }
+                state.outbox.encode()
+            };
+            let failure = match self.stream.try_write(&bytes) {
+                Ok(taken) => {
+                    self.state.lock().outbox.consume(taken);
+                    continue;
+                }
+                Err(error) => error.kind(),
+            };
+            if failure == io::ErrorKind::Interrupted {
+                continue;
+            }
+            let is_full = failure == io::ErrorKind::WouldBlock;
+            let writer = if is_full { Writer::Blocked } else { Writer::Failed(failure) };
+            self.state.lock().writer = writer;
+            return writer;
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! One client's session, from its first byte to its last: wire frames in, engine calls out.
+//!
+//! What ends a claim at once is proof that the client let go: the end of its stream, a reset, a broken protocol. Any other failure of the
+//! socket proves nothing about a holder, which may still believe in its lock: its claim stands until its lease is out.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use monolock_core::wire::{ClientFrame, MAX_CLIENT_FRAME_BYTES, Phase, ProtocolError, decode_client};
+use monolock_core::{Acquire, AcquireError, ReleaseReason, Standing};
+use tokio::time::timeout;
+
+use crate::connection::{Call, Connection, Ended};
+use crate::outbox::Farewell;
+use crate::server::Shared;
+use crate::shards::Claim;
+
+/// Room for a burst of heartbeats; lives on the stack, so an idle session has no buffer.
+const READ_BYTES: usize = 128;
+
+/// How long, at the most, a client that was sent an `ERROR` is listened to. Closing at once would make the kernel send a reset, which
+/// destroys the `ERROR` on its way (`PROTOCOL.md`, "Errors").
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// How much, at the most, is read and thrown away in that time.
+const DRAIN_BYTES: usize = 1 << 20;
+
+const DRAIN_READ_BYTES: usize = 4096;
+
+/// Serves a connection until it can be closed.
+pub(crate) async fn serve(shared: Arc<Shared>, connection: Connection) {
+    let connection = Arc::new(connection);
+    // What is rare or short lives in boxes of its own, so that the task of an idle session is small.
+    let ended = match Box::pin(open(&shared, &connection)).await {
+        Ok(claim) => attend(&shared, &connection, claim).await,
+        Err(ended) => ended,
+    };
+    if ended == Ended::WithFarewell {
+        Box::pin(part(&shared, &connection)).await;
+    }
+}
+
+/// From the first byte to the claim, within the io-timeout in total.
+async fn open(shared: &Shared, connection: &Arc<Connection>) -> Result<Claim, Ended> {
+    let first = tokio::select! {
+        first = timeout(shared.io_timeout, first_frame(shared, connection)) => first,
+        () = shared.stopping.cancelled() => Ok(Err(Some(Farewell::ShuttingDown))),
+    };
+    match first {
+        Ok(Ok(claim)) => Ok(claim),
+        Ok(Err(Some(farewell))) => {
+            tracing::debug!(peer = %connection.peer(), code = %farewell.code(), %farewell, "refused");
+            connection.end(Some(farewell));
+            Err(Ended::WithFarewell)
+        }
+        Ok(Err(None)) => Err(Ended::Silently),
+        Err(_elapsed) => {
+            tracing::debug!(peer = %connection.peer(), "no ACQUIRE within the io-timeout");
+            Err(Ended::Silently)
+        }
+    }
+}
+
+/// Reads until the first frame is there, and makes the claim. What came with it is heeded too. The error is what is still to be said.
+async fn first_frame(shared: &Shared, connection: &Arc<Connection>) -> Result<Claim, Option<Farewell>> {
+    let mut buffer = [0; MAX_CLIENT_FRAME_BYTES + READ_BYTES];
+    let mut filled = 0;
+    loop {
+        connection.readable().await.map_err(|_| None)?;
+        match connection.try_read(&mut buffer[filled..]) {
+            Ok(0) => return Err(None),
+            Ok(bytes) => filled += bytes,
+            Err(error) if is_passing(&error) => continue,
+            Err(_) => return Err(None),
+        }
+        match decode_client(Phase::First, &buffer[..filled]) {
+            Ok(None) => {}
+            Ok(Some((ClientFrame::Heartbeat, _))) => unreachable!("a first frame is an ACQUIRE"),
+            Ok(Some((ClientFrame::Acquire { lease, name }, taken))) => {
+                let claim = shared.shards.acquire(Acquire { name, lease }, connection);
+                let claim = claim.map_err(|error| match error {
+                    AcquireError::Closed => Farewell::ShuttingDown,
+                    AcquireError::Full => Farewell::LimitReached,
+                })?;
+                heed(shared, connection, claim, &buffer[taken..filled]);
+                return Ok(claim);
+            }
+            Err(error) => return Err(Some(Farewell::Protocol(error))),
+        }
+    }
+}
+
+/// From the claim to the session's end.
+async fn attend(shared: &Shared, connection: &Connection, claim: Claim) -> Ended {
+    loop {
+        let failure = match connection.call().await {
+            Call::Ended(ended) => return ended,
+            Call::Readable => {
+                let mut buffer = [0; READ_BYTES];
+                match connection.try_read(&mut buffer) {
+                    Ok(0) => io::ErrorKind::UnexpectedEof,
+                    Ok(bytes) => {
+                        heed(shared, connection, claim, &buffer[..bytes]);
+                        continue;
+                    }
+                    Err(error) if is_passing(&error) => continue,
+                    Err(error) => error.kind(),
+                }
+            }
+            Call::Blocked => match Box::pin(timeout(shared.io_timeout, connection.drain_outbox())).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.kind(),
+                Err(_elapsed) => return leave(shared, claim, ReleaseReason::IoTimeout),
+            },
+            Call::Failed(failure) => failure,
+        };
+        if is_proof(failure) {
+            return leave(shared, claim, ReleaseReason::Graceful);
+        }
+        tracing::debug!(peer = %connection.peer(), %failure, "the connection failed; a holder keeps its claim for its lease");
+        return match shared.shards.withdraw(claim, ReleaseReason::IoTimeout) {
+            Ok(Standing::Waiting) => Ended::Silently,
+            Ok(Standing::Holding(_)) | Err(_) => Box::pin(connection.ended()).await,
+        };
+    }
+}
+
+/// Ends the claim, unless somebody else has.
+fn leave(shared: &Shared, claim: Claim, why: ReleaseReason) -> Ended {
+    let _ended_already = shared.shards.release(claim, why);
+    Ended::Silently
+}
+
+/// Takes in the frames that came after the first.
+fn heed(shared: &Shared, connection: &Connection, claim: Claim, bytes: &[u8]) {
+    let mut heartbeats = 0;
+    let broken = loop {
+        match decode_client(Phase::Later, &bytes[heartbeats..]) {
+            Ok(None) => break None,
+            Ok(Some((ClientFrame::Acquire { .. }, _))) => unreachable!("a later frame is a HEARTBEAT"),
+            Ok(Some((ClientFrame::Heartbeat, taken))) => heartbeats += taken,
+            Err(error) => break Some(error),
+        }
+    };
+    if heartbeats > 0 {
+        // A session that has ended has its connection told so.
+        let _ = shared.shards.heartbeats(claim, heartbeats);
+    }
+    if let Some(error) = broken {
+        break_off(shared, connection, claim, error);
+    }
+}
+
+/// Ends the claim of a client that broke the protocol, and tells it.
+fn break_off(shared: &Shared, connection: &Connection, claim: Claim, error: ProtocolError) {
+    tracing::debug!(peer = %connection.peer(), code = %error.code(), %error, "protocol error");
+    if shared.shards.release(claim, ReleaseReason::ProtocolError).is_ok() {
+        connection.end(Some(Farewell::Protocol(error)));
+    }
+}
+
+/// Delivers the `ERROR`: sends it, says that nothing follows, and listens a short time to what nobody wants to hear.
+async fn part(shared: &Shared, connection: &Connection) {
+    let farewell = async {
+        connection.drain_outbox().await?;
+        connection.shut_sending()?;
+        let drain = async {
+            let mut heard = 0;
+            while heard < DRAIN_BYTES {
+                connection.readable().await?;
+                let mut buffer = [0; DRAIN_READ_BYTES];
+                match connection.try_read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(bytes) => heard += bytes,
+                    Err(error) if is_passing(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        timeout(DRAIN_TIME, drain).await.unwrap_or(Ok(()))
+    };
+    // A client that does not take its `ERROR` has lost nothing but the words.
+    let _: Result<io::Result<()>, _> = timeout(shared.io_timeout, farewell).await;
+}
+
+/// Nothing came, and nothing is wrong.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Whether the client itself let go: its end closed, or its kernel said that nobody is there.
+const fn is_proof(failure: io::ErrorKind) -> bool {
+    matches!(
+        failure,
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::NotConnected
+    )
+}
