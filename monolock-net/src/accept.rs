@@ -35,7 +35,7 @@ pub(crate) async fn accept(listener: &TcpListener, shared: &Arc<Shared>) -> Infa
                 shared.connections.spawn(serve(Arc::clone(shared), connection));
             }
             Err(error) if is_of_one_client(&error) => {
-                tracing::debug!(%error, "a client was gone before it was accepted")
+                tracing::debug!(%error, "a client was gone before it was accepted");
             }
             Err(error) => {
                 failures.report(&error);

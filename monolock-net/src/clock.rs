@@ -1,11 +1,12 @@
 //! The one module here that reads a clock.
 //!
-//! Leases are measured on the monotonic clock from the server's start; wall time does nothing but lift the token sequence. On a machine that
+//! It is the runtime's clock, so that a program which pauses that clock in its tests pauses the server's too. Leases are measured on the monotonic clock from the server's start; wall time does nothing but lift the token sequence. On a machine that
 //! sleeps the monotonic clock may stand still: then leases last longer, never shorter, which no client can mistake for a loss.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use monolock_core::Timestamp;
+use tokio::time::Instant;
 
 /// The server's time since its start.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +24,8 @@ impl Clock {
     }
 
     /// The runtime's name for an instant; `None` for one that it cannot tell.
-    pub(crate) fn instant(&self, timestamp: Timestamp) -> Option<tokio::time::Instant> {
-        self.origin.checked_add(timestamp.since(Timestamp::ORIGIN)).map(Into::into)
+    pub(crate) fn instant(&self, timestamp: Timestamp) -> Option<Instant> {
+        self.origin.checked_add(timestamp.since(Timestamp::ORIGIN))
     }
 
     /// Whole seconds of wall time since 1970; 0 before.
