@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::signal::{Signal, Subscription};
 
@@ -41,6 +42,11 @@ impl Cancel {
     /// Waits until it is used.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + Unpin + use<> {
         self.0.wait()
+    }
+
+    /// Waits on this thread until it is used, at most so long; says whether it was.
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.0.wait_timeout(timeout).is_some()
     }
 
     pub(crate) fn subscribe(&self, callback: impl FnOnce() + Send + 'static) -> Subscription<()> {

@@ -79,10 +79,6 @@ impl Claim {
         self.refused.take()
     }
 
-    pub(crate) fn outcome(&self) -> &Arc<Signal<Outcome>> {
-        &self.outcome
-    }
-
     fn tell(&mut self) {
         if let (Some(held), Some(instant)) = (&self.held, self.session.gives_up_at()) {
             held.believe_until(instant);

@@ -145,11 +145,6 @@ impl Handle {
     }
 }
 
-/// The share of `remaining` that the next of so many candidates gets.
-pub(crate) fn share(remaining: Duration, candidates: usize) -> Duration {
-    remaining / u32::try_from(candidates.max(1)).unwrap_or(u32::MAX)
-}
-
 fn check_address(address: &str) -> Result<(), Error> {
     if address.is_empty() {
         return Err(Invalid::NoAddress.into());

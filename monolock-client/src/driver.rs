@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use monolock_core::wire::ErrorClass;
 use monolock_core::{Lease, LockName, Token};
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -22,9 +21,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::backoff::Backoff;
 use crate::cancel::Cancel;
-use crate::claim::Claim;
-use crate::config::{Builder, Handle, share};
-use crate::error::{Attempt, AttemptFailure, Error, WithLockError};
+use crate::claim::{Claim, Outcome};
+use crate::config::{Builder, Handle};
+use crate::dial::{Dial, Step};
+use crate::error::{AttemptFailure, Error, WithLockError};
 use crate::held::Held;
 use crate::session::{LossReason, SessionConfig, Standing};
 use crate::signal::Signal;
@@ -205,64 +205,50 @@ impl Client {
 
     /// One attempt.
     async fn obtain(&self, request: &SessionConfig, patience: Patience) -> Result<LockGuard, Error> {
-        let connection = self.open(request).await?;
+        let outcome = Signal::new();
+        let connection = self.open(request, &outcome).await?;
         if connection.claim.standing() == Standing::Queued && patience == Patience::None {
             return Err(Error::contended(request.name.clone()));
         }
-        let outcome = Arc::clone(connection.claim.outcome());
         let line = Line::spawn(connection);
         let held = outcome.wait().await?;
         Ok(LockGuard { held, line })
     }
 
     /// Connects to the first address whose server takes the claim in, within the connect timeout.
-    async fn open(&self, request: &SessionConfig) -> Result<Connection, Error> {
+    async fn open(&self, request: &SessionConfig, outcome: &Arc<Signal<Outcome>>) -> Result<Connection, Error> {
         let config = &self.handle.config;
-        let deadline = self.handle.now().saturating_add(config.connect_timeout);
-        let mut attempts = Vec::new();
-        for (number, address) in config.addresses.iter().enumerate() {
-            let remaining = deadline.since(self.handle.now());
-            let budget = share(remaining, config.addresses.len() - number);
-            let until = self.handle.now().saturating_add(budget);
-            let found = match timeout(budget, config.resolver.look_up(address).wait()).await {
-                Ok(Ok(found)) => found,
-                Ok(Err(error)) => {
-                    attempts.push(Attempt { address: address.clone(), failure: AttemptFailure::Lookup(error) });
-                    continue;
+        let mut dial = Dial::new(self.handle.now(), config, &request.name);
+        loop {
+            match dial.next_step(self.handle.now()) {
+                Step::LookUp { address, budget } => {
+                    let found = timeout(budget, config.resolver.look_up(&address).wait()).await;
+                    dial.found(address, budget, found.ok());
                 }
-                Err(_) => {
-                    attempts.push(Attempt { address: address.clone(), failure: AttemptFailure::NoTime(budget) });
-                    continue;
+                Step::Connect { address, budget } => {
+                    let failure = match timeout(budget, self.open_one(request, outcome, address)).await {
+                        Ok(Ok(connection)) => return Ok(connection),
+                        Ok(Err(failure)) => failure,
+                        Err(_) => AttemptFailure::NoTime(budget),
+                    };
+                    dial.failed(address, failure)?;
                 }
-            };
-            for (number, &candidate) in found.iter().enumerate() {
-                let budget = share(until.since(self.handle.now()), found.len() - number);
-                let tried = timeout(budget, self.open_one(request, candidate)).await;
-                let failure = match tried {
-                    Ok(Ok(connection)) => return Ok(connection),
-                    Ok(Err(failure)) => failure,
-                    Err(_) => AttemptFailure::NoTime(budget),
-                };
-                let address = candidate.to_string();
-                match failure {
-                    AttemptFailure::Refused(LossReason::Server { code, reason })
-                        if code.class() == ErrorClass::ClientError =>
-                    {
-                        return Err(Error::refused(request.name.clone(), address, code, reason));
-                    }
-                    failure => attempts.push(Attempt { address, failure }),
-                }
+                Step::Exhausted(error) => return Err(error),
             }
         }
-        Err(Error::unreachable(request.name.clone(), attempts))
     }
 
     /// Connects to one address and waits for the first answer.
-    async fn open_one(&self, request: &SessionConfig, address: SocketAddr) -> Result<Connection, AttemptFailure> {
+    async fn open_one(
+        &self,
+        request: &SessionConfig,
+        outcome: &Arc<Signal<Outcome>>,
+        address: SocketAddr,
+    ) -> Result<Connection, AttemptFailure> {
         let stream = TcpStream::connect(address).await.map_err(AttemptFailure::Connect)?;
         stream.set_nodelay(true).map_err(AttemptFailure::Connect)?;
         let Handle { config, cancel, .. } = &self.handle;
-        let claim = Claim::new(request.clone(), Arc::clone(&config.clock), cancel.clone(), Signal::new());
+        let claim = Claim::new(request.clone(), Arc::clone(&config.clock), cancel.clone(), Arc::clone(outcome));
         let mut connection = Connection { stream: Arc::new(stream), claim, unwritten: Vec::new() };
         while connection.claim.standing() == Standing::Asking {
             connection.step().await;

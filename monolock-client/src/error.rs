@@ -79,9 +79,9 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match &*self.0 {
             Cause::Unreachable { .. } | Cause::Contended { .. } | Cause::WaitTimeout { .. } => true,
-            Cause::Lost { reason: LossReason::MaxHold, .. } => false,
             Cause::Lost { reason, .. } => {
-                reason.server_code().is_none_or(|code| code.class() == ErrorClass::ServerCondition)
+                let final_code = |code: ErrorCode| code.class() == ErrorClass::ClientError;
+                *reason != LossReason::MaxHold && !reason.server_code().is_some_and(final_code)
             }
             Cause::Cancelled { .. } | Cause::Refused { .. } | Cause::Invalid(_) => false,
         }
@@ -110,6 +110,11 @@ impl Error {
 
     pub(crate) fn lost(name: LockName, reason: LossReason) -> Self {
         Cause::Lost { name, reason }.into()
+    }
+
+    pub(crate) fn no_thread(name: LockName, error: io::Error) -> Self {
+        let attempt = Attempt { address: "this process".to_owned(), failure: AttemptFailure::Thread(error) };
+        Self::unreachable(name, vec![attempt])
     }
 
     pub(crate) fn unreachable(name: LockName, attempts: Vec<Attempt>) -> Self {
@@ -239,7 +244,11 @@ impl Attempt {
     fn server_code(&self) -> Option<ErrorCode> {
         match &self.failure {
             AttemptFailure::Refused(reason) => reason.server_code(),
-            AttemptFailure::Lookup(_) | AttemptFailure::Connect(_) | AttemptFailure::NoTime(_) => None,
+            AttemptFailure::Lookup(_)
+            | AttemptFailure::NoAddress
+            | AttemptFailure::Connect(_)
+            | AttemptFailure::Thread(_)
+            | AttemptFailure::NoTime(_) => None,
         }
     }
 }
@@ -247,7 +256,11 @@ impl Attempt {
 /// Why an attempt at one address failed.
 pub(crate) enum AttemptFailure {
     Lookup(Arc<io::Error>),
+    /// The name resolves to nothing.
+    NoAddress,
     Connect(io::Error),
+    /// There is no thread to keep the claim.
+    Thread(io::Error),
     /// It had not come to a first answer when its share of the connect timeout was used up.
     NoTime(Duration),
     Refused(LossReason),
@@ -257,9 +270,9 @@ impl AttemptFailure {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
             Self::Lookup(error) => Some(&**error),
-            Self::Connect(error) => Some(error),
+            Self::Connect(error) | Self::Thread(error) => Some(error),
             Self::Refused(reason) => Some(reason),
-            Self::NoTime(_) => None,
+            Self::NoAddress | Self::NoTime(_) => None,
         }
     }
 }
@@ -268,7 +281,9 @@ impl fmt::Display for AttemptFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lookup(error) => write!(f, "the name does not resolve: {error}"),
+            Self::NoAddress => f.write_str("the name has no address"),
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
             Self::NoTime(share) => write!(f, "no answer within {share:.1?}"),
             Self::Refused(reason) => fmt::Display::fmt(reason, f),
         }

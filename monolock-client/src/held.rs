@@ -32,7 +32,7 @@ struct Hold {
     /// The instant from which the hold must not be believed in, in nanoseconds of `clock`; [`OVER`] once it has ended.
     believed_until: AtomicU64,
     /// When `max_hold` ends it, whatever is confirmed.
-    hold_ends: Option<Timestamp>,
+    limit: Option<Timestamp>,
     lost: Arc<Signal<LossReason>>,
 }
 
@@ -64,7 +64,7 @@ impl Held {
         // Whoever reads "no" must never read "yes" again: if a confirmation was faster, the question is asked anew.
         match self.0.believed_until.compare_exchange(until, OVER, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
-                let at_its_limit = self.0.hold_ends.is_some_and(|ends| ends.as_nanos() <= until);
+                let at_its_limit = self.0.limit.is_some_and(|limit| limit.as_nanos() <= until);
                 self.0.lost.set(if at_its_limit { LossReason::MaxHold } else { LossReason::Timeout });
                 false
             }
@@ -110,9 +110,9 @@ impl Held {
 
     pub(crate) fn new(token: Token, clock: Arc<dyn Clock>, cancel: Cancel, session: &Session) -> Self {
         let believed_until = session.gives_up_at().map_or(OVER, Timestamp::as_nanos);
-        let (name, hold_ends) = (session.config().name.clone(), session.hold_ends_at());
+        let (name, limit) = (session.config().name.clone(), session.hold_ends_at());
         let believed_until = AtomicU64::new(believed_until);
-        Self(Arc::new(Hold { name, token, clock, cancel, believed_until, hold_ends, lost: Signal::new() }))
+        Self(Arc::new(Hold { name, token, clock, cancel, believed_until, limit, lost: Signal::new() }))
     }
 
     /// Moves the instant on. Says no where the hold has ended.

@@ -10,6 +10,7 @@ mod backoff;
 mod cancel;
 mod claim;
 mod config;
+mod dial;
 #[cfg(feature = "tokio")]
 mod driver;
 mod error;

@@ -13,7 +13,7 @@ use monolock_core::wire::{
 use monolock_core::{Lease, LockName, Timestamp, Token};
 
 /// The longest time between two heartbeats, however long the lease: middleboxes drop flows that are idle for a few minutes.
-pub const HEARTBEAT_CEILING: Duration = Duration::from_secs(60);
+pub const HEARTBEAT_CEILING: Duration = Duration::from_mins(1);
 
 /// The shortest time between two heartbeats, where a quarter of the lease is not shorter still.
 pub const HEARTBEAT_FLOOR: Duration = Duration::from_millis(100);
@@ -233,9 +233,6 @@ impl Session {
                     self.grant(token, events);
                 }
             }
-            (Standing::Queued, ServerFrame::Waiting) => {
-                self.confirm(events);
-            }
             // The push: it answers nothing, so it confirms nothing. A heartbeat under way is answered by the next frame.
             (Standing::Queued, ServerFrame::Acquired { token }) => self.grant(token, events),
             (Standing::Holding { .. }, ServerFrame::Waiting) => {
@@ -244,7 +241,7 @@ impl Session {
             (Standing::Holding { token: held }, ServerFrame::Acquired { token }) if token != held => {
                 self.violated(ProtocolViolation::TokenChanged { held, received: token }, events);
             }
-            (Standing::Holding { .. }, ServerFrame::Acquired { .. }) => {
+            (Standing::Queued, ServerFrame::Waiting) | (Standing::Holding { .. }, ServerFrame::Acquired { .. }) => {
                 self.confirm(events);
             }
         }

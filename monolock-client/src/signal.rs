@@ -50,11 +50,16 @@ impl<T: Clone> Signal<T> {
         let watchers = std::mem::take(&mut state.watchers);
         drop(state);
         self.changed.notify_all();
+        // Callbacks are foreign and may take long or panic: nobody else waits for them.
+        let mut callbacks = Vec::new();
         for (_, watcher) in watchers {
             match watcher {
                 Watcher::Task(waker) => waker.wake(),
-                Watcher::Callback(callback) => callback(value.clone()),
+                Watcher::Callback(callback) => callbacks.push(callback),
             }
+        }
+        for callback in callbacks {
+            callback(value.clone());
         }
         true
     }
@@ -170,12 +175,12 @@ impl<T: Clone> Future for Wait<T> {
         }
         let key = *self.key.get_or_insert_with(|| state.take_key());
         let watcher = Watcher::Task(context.waker().clone());
-        let replaced = match state.watchers.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, old)) => Some(std::mem::replace(old, watcher)),
-            None => {
-                state.watchers.push((key, watcher));
-                None
-            }
+        let known = state.watchers.iter_mut().find(|(other, _)| *other == key);
+        let replaced = if let Some((_, known)) = known {
+            Some(std::mem::replace(known, watcher))
+        } else {
+            state.watchers.push((key, watcher));
+            None
         };
         drop(state);
         drop(replaced);
