@@ -1,1 +1,115 @@
-fn main() {}
+//! `cargo xtask`: everything CI runs, runnable anywhere.
+//!
+//! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
+
+mod parts;
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+
+use crate::parts::{PARTS, Part};
+
+/// Checks and builds of this repository.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", max_term_width = 100)]
+struct Xtask {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Runs every check of the repository, or the named ones.
+    ///
+    /// Each part is named as it starts. A part whose tool is not installed is skipped, and what would install it is said; with CI=true nothing
+    /// is skipped, and it fails instead.
+    Test {
+        /// Which parts to run; all without it.
+        #[arg(value_name = "PART", value_parser = parts::find)]
+        parts: Vec<&'static Part>,
+        /// Lists the parts and does nothing.
+        #[arg(long)]
+        list: bool,
+    },
+    /// Measures the handover beside a bare relay: needs a quiet machine.
+    ///
+    /// What follows `bench` is handed to the benchmark; `cargo xtask bench --help` tells.
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Arguments of the benchmark.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace's root");
+    if let Err(error) = env::set_current_dir(root) {
+        eprintln!("cannot enter {}: {error}", root.display());
+        return ExitCode::FAILURE;
+    }
+    match Xtask::parse().task {
+        Task::Test { list: true, .. } => list(),
+        Task::Test { parts, list: false } => test(&parts),
+        Task::Bench { arguments } => bench(&arguments),
+    }
+}
+
+fn list() -> ExitCode {
+    for part in PARTS {
+        println!("{:<10} {}", part.name, part.about);
+    }
+    ExitCode::SUCCESS
+}
+
+fn test(chosen: &[&'static Part]) -> ExitCode {
+    let parts: Vec<&Part> = if chosen.is_empty() { PARTS.iter().collect() } else { chosen.to_vec() };
+    let mut skipped = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        println!("== {}/{} {}: {}", number + 1, parts.len(), part.name, part.about);
+        if let Some(missing) = part.needs.iter().find(|need| !need.is_met()) {
+            println!(
+                "== {} cannot run: {} is not installed; `{}` installs it",
+                part.name, missing.tool, missing.install
+            );
+            skipped.push(part.name);
+            continue;
+        }
+        let start = Instant::now();
+        if let Err(failure) = part.run() {
+            println!("== {} failed: {failure}", part.name);
+            return ExitCode::FAILURE;
+        }
+        println!("== {} passed in {:.0?}", part.name, start.elapsed());
+    }
+    match (skipped.as_slice(), env::var_os("CI").is_some_and(|ci| ci == "true")) {
+        ([], _) => {
+            println!("== all passed");
+            ExitCode::SUCCESS
+        }
+        (skipped, true) => {
+            println!("== not run, and with CI=true nothing may be skipped: {}", skipped.join(", "));
+            ExitCode::FAILURE
+        }
+        (skipped, false) => {
+            println!("== all others passed; not run: {}", skipped.join(", "));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn bench(arguments: &[String]) -> ExitCode {
+    let mut command = Command::new(parts::cargo());
+    command.args(["run", "--release", "--locked", "--quiet", "--package", "monolock-bench", "--"]).args(arguments);
+    match parts::run(&mut command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
