@@ -121,7 +121,7 @@ pub enum ServerFrame<'a> {
 }
 
 impl ServerFrame<'_> {
-    /// Appends the frame's bytes. A reason longer than [`MAX_REASON_BYTES`] is cut there.
+    /// Appends the frame's bytes. A reason longer than [`MAX_REASON_BYTES`] is cut there, or before the character that stands there.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Waiting => out.push(WAITING),
@@ -130,7 +130,7 @@ impl ServerFrame<'_> {
                 out.extend_from_slice(&token.get().to_be_bytes());
             }
             Self::Error { code, reason } => {
-                let reason = &reason[..reason.len().min(MAX_REASON_BYTES)];
+                let reason = cut(reason);
                 let reason_len = u8::try_from(reason.len()).expect("the reason was just cut to 255 bytes");
                 out.extend_from_slice(&[ERROR, code.0, reason_len]);
                 out.extend_from_slice(reason);
@@ -307,6 +307,15 @@ impl fmt::Display for ProtocolError {
 }
 
 impl core::error::Error for ProtocolError {}
+
+/// As much of a reason as fits. What is cut is text still: the last character is whole or gone.
+fn cut(reason: &[u8]) -> &[u8] {
+    let Some(whole) = reason.get(..MAX_REASON_BYTES).filter(|_| reason.len() > MAX_REASON_BYTES) else { return reason };
+    match core::str::from_utf8(whole) {
+        Err(error) if error.error_len().is_none() => &whole[..error.valid_up_to()],
+        Ok(_) | Err(_) => whole,
+    }
+}
 
 /// The `N` bytes at `offset`, where they have come.
 fn field<const N: usize>(bytes: &[u8], offset: usize) -> Option<&[u8; N]> {
