@@ -2,13 +2,15 @@
 //!
 //! Views are read in place and own nothing; they show values, never the inside.
 
+use core::fmt;
+
 use crate::effect::Standing;
 use crate::engine::{Lock, Role, Session};
 use crate::slab::{Key, Slab};
 use crate::{Lease, LockName, SessionId, Timestamp};
 
 /// A lock that somebody claims.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct LockView<'a> {
     sessions: &'a Slab<Session>,
     lock: &'a Lock,
@@ -46,7 +48,7 @@ impl<'a> LockView<'a> {
 }
 
 /// A living session.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct SessionView<'a> {
     key: Key,
     session: &'a Session,
@@ -89,5 +91,27 @@ impl<'a> SessionView<'a> {
 
     pub(crate) const fn key(&self) -> Key {
         self.key
+    }
+}
+
+impl fmt::Debug for LockView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockView")
+            .field("name", self.name())
+            .field("holder", &self.holder())
+            .field("waiter_count", &self.waiter_count())
+            .finish()
+    }
+}
+
+impl fmt::Debug for SessionView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionView")
+            .field("id", &self.id())
+            .field("standing", &self.standing())
+            .field("since", &self.since())
+            .field("last_seen", &self.last_seen())
+            .field("lease", &self.lease())
+            .finish()
     }
 }
