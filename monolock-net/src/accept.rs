@@ -31,7 +31,7 @@ pub(crate) async fn accept(listener: &TcpListener, shared: &Arc<Shared>) -> Infa
                 backoff = FIRST_BACKOFF;
                 // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
                 let _ = stream.set_nodelay(true);
-                let connection = Connection::new(stream, peer);
+                let connection = Arc::new(Connection::new(stream, peer));
                 shared.connections.spawn(serve(Arc::clone(shared), connection));
             }
             Err(error) if is_of_one_client(&error) => {

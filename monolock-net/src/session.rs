@@ -29,8 +29,7 @@ const DRAIN_BYTES: usize = 1 << 20;
 const DRAIN_READ_BYTES: usize = 4096;
 
 /// Serves a connection until it can be closed.
-pub(crate) async fn serve(shared: Arc<Shared>, connection: Connection) {
-    let connection = Arc::new(connection);
+pub(crate) async fn serve(shared: Arc<Shared>, connection: Arc<Connection>) {
     // What is rare or short lives in boxes of its own, so that the task of an idle session is small.
     let ended = match Box::pin(open(&shared, &connection)).await {
         Ok(claim) => attend(&shared, &connection, claim).await,
