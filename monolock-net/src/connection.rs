@@ -90,18 +90,17 @@ impl Connection {
 
     /// Sends what the socket takes, and calls the connection's task for what is left to do. Never waits.
     pub(crate) fn flush(&self) {
-        let ended = {
+        let is_wanted = {
             let mut state = self.state.lock();
-            let ended = state.ended.is_some();
             if state.writer == Writer::Idle && !state.outbox.is_empty() {
                 state.writer = Writer::Busy;
                 drop(state);
-                self.write() != Writer::Idle || ended
+                self.write()
             } else {
-                ended
+                state.ended.is_some()
             }
         };
-        if ended {
+        if is_wanted {
             self.task.wake();
         }
     }
@@ -183,13 +182,15 @@ impl Connection {
     }
 
     /// Writes until the outbox is empty or the socket takes no more. The caller has made itself the writer.
-    fn write(&self) -> Writer {
+    ///
+    /// Says whether the connection's task is wanted after it. A session that ends during the write counts: its task waits for this writer.
+    fn write(&self) -> bool {
         loop {
             let bytes = {
                 let mut state = self.state.lock();
                 if state.outbox.is_empty() {
                     state.writer = Writer::Idle;
-                    return Writer::Idle;
+                    return state.ended.is_some();
                 }
                 state.outbox.encode()
             };
@@ -206,7 +207,66 @@ impl Connection {
             let is_full = failure == io::ErrorKind::WouldBlock;
             let writer = if is_full { Writer::Blocked } else { Writer::Failed(failure) };
             self.state.lock().writer = writer;
-            return writer;
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::{Instant, timeout};
+
+    use super::{Connection, Writer};
+    use crate::outbox::{Farewell, Reply};
+
+    /// Far longer than anything here takes, far shorter than a hang.
+    const AT_ONCE: Duration = Duration::from_secs(5);
+
+    /// A connection and the client's end of it.
+    async fn connection() -> (Arc<Connection>, std::net::TcpStream) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let (stream, peer) = accepted.unwrap();
+        let client = client.unwrap().into_std().unwrap();
+        client.set_nonblocking(false).unwrap();
+        (Arc::new(Connection::new(stream, peer)), client)
+    }
+
+    /// Reads all there is, on a thread of its own, and counts it.
+    fn read_to_end(mut client: std::net::TcpStream) -> thread::JoinHandle<usize> {
+        thread::spawn(move || {
+            let mut said = Vec::new();
+            client.read_to_end(&mut said).unwrap();
+            said.len()
+        })
+    }
+
+    #[tokio::test]
+    async fn a_session_that_ends_while_another_task_writes_has_its_task_called_after_it() {
+        const REPLIES: usize = 20_000;
+        for _ in 0..100 {
+            let (connection, client) = connection().await;
+            let reader = read_to_end(client);
+            (0..REPLIES).for_each(|_| connection.push(Reply::Waiting));
+            let writer = Arc::clone(&connection);
+            let flusher = thread::spawn(move || writer.flush());
+            while connection.state.lock().writer == Writer::Idle && !flusher.is_finished() {
+                thread::yield_now();
+            }
+            connection.end(Some(Farewell::ShuttingDown));
+            // A timeout asks once more when it is up, so it is the watch that tells a call from a timeout.
+            let before = Instant::now();
+            timeout(AT_ONCE, connection.drain_outbox()).await.unwrap().unwrap();
+            assert!(before.elapsed() < AT_ONCE, "nobody called the task");
+            flusher.join().unwrap();
+            drop(connection);
+            assert_eq!(reader.join().unwrap(), REPLIES + 3 + "server shutting down".len());
         }
     }
 }
