@@ -1,1 +1,37 @@
-fn main() {}
+//! The `monolock` command: the server, and what goes with it.
+//!
+//! A thin shell over monolock-net and monolock-client. Whatever goes wrong comes back here as a [`Failure`] and is told once, in one
+//! sentence on stderr; nothing below prints an error or ends the process.
+
+#![forbid(unsafe_code)]
+
+mod argv;
+mod cli;
+mod failure;
+mod logging;
+mod serve;
+mod value;
+
+use std::env;
+use std::process::ExitCode;
+
+use crate::cli::{Command, Request};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    match dispatch() {
+        Ok(exit) => exit,
+        Err(failure) => failure.tell(),
+    }
+}
+
+fn dispatch() -> Result<ExitCode, Failure> {
+    match cli::parse(env::args_os())? {
+        Request::Text(text) => {
+            // Whoever closes the pipe has read enough.
+            let _ = text.print();
+            Ok(ExitCode::SUCCESS)
+        }
+        Request::Run(Command::Serve(args)) => serve::serve(&args),
+    }
+}

@@ -1,0 +1,47 @@
+//! What went wrong, as the user is to read it: one sentence and an exit status.
+//!
+//! A sentence names the flag, the variable, the address or the file it is about, and says what to do.
+
+use std::fmt;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use nix::sys::signal::Signal;
+
+/// The command line, or a variable, is wrong.
+pub(crate) const USAGE: u8 = 2;
+
+/// Anything else that has no status of its own.
+pub(crate) const FAILED: u8 = 1;
+
+/// The end of a command that did not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: u8,
+    sentence: Option<String>,
+}
+
+impl Failure {
+    /// With a sentence, which has no full stop and no line breaks.
+    pub(crate) fn new(status: u8, sentence: impl fmt::Display) -> Self {
+        Self { status, sentence: Some(sentence.to_string()) }
+    }
+
+    /// Where a signal was the reason, whoever sent it knows.
+    pub(crate) fn signalled(signal: Signal) -> Self {
+        Self { status: signal_status(signal), sentence: None }
+    }
+
+    /// Tells the user. A closed stderr is no reason to fail otherwise.
+    pub(crate) fn tell(self) -> ExitCode {
+        if let Some(sentence) = self.sentence {
+            let _ = writeln!(std::io::stderr(), "monolock: {sentence}");
+        }
+        ExitCode::from(self.status)
+    }
+}
+
+/// What a shell reports for a process that a signal ended: 128 + n.
+pub(crate) fn signal_status(signal: Signal) -> u8 {
+    u8::try_from(128 + signal as i32).expect("signals are numbered below 128")
+}

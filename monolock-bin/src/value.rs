@@ -1,0 +1,128 @@
+//! What flags and variables may say: each kind of value with its check and the sentence for those who miss it.
+//!
+//! A [`Checked`] value knows whether it came from the flag or from the variable, so the sentence names the one that is to be mended.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::time::Duration;
+
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, Command, Error};
+use tracing::level_filters::LevelFilter;
+
+/// The longest duration that is taken, as long as the longest lease: sums of two never overflow.
+const LONGEST: Duration = Duration::from_millis(u32::MAX as u64);
+
+/// A clap parser made of a check, which says what a wrong value should have been.
+pub(crate) struct Checked<T>(pub(crate) fn(&str) -> Result<T, String>);
+
+impl<T> Clone for Checked<T> {
+    fn clone(&self) -> Self {
+        Self(self.0)
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Checked<T> {
+    type Value = T;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
+        self.parse_ref_(command, arg, value, ValueSource::CommandLine)
+    }
+
+    fn parse_ref_(&self, command: &Command, arg: Option<&Arg>, value: &OsStr, source: ValueSource) -> Result<T, Error> {
+        let checked = match value.to_str() {
+            Some(text) => (self.0)(text),
+            None => Err("must be UTF-8".to_owned()),
+        };
+        checked.map_err(|wanted| {
+            let origin = arg.map_or_else(|| "the value".to_owned(), |arg| origin(arg, source));
+            let value = value.to_string_lossy();
+            Error::raw(ErrorKind::ValueValidation, format!("{origin} is {value:?}, but {wanted}")).with_cmd(command)
+        })
+    }
+}
+
+/// What the user wrote the value into.
+fn origin(arg: &Arg, source: ValueSource) -> String {
+    match (source, arg.get_env(), arg.get_long()) {
+        (ValueSource::EnvVariable, Some(variable), _) => variable.display().to_string(),
+        (_, _, Some(long)) => format!("--{long}"),
+        (_, _, None) => arg.get_value_names().and_then(<[_]>::first).map_or_else(String::new, ToString::to_string),
+    }
+}
+
+/// A duration that is not zero.
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if !duration.is_zero() && duration <= LONGEST => Ok(duration),
+        Ok(duration) if duration.is_zero() => Err("must be more than zero, such as 5s".to_owned()),
+        Ok(_) => Err(format!("must not be more than {}", humantime::format_duration(LONGEST))),
+        Err(_) => Err("must be a duration, such as 5s, 250ms or 1m30s".to_owned()),
+    }
+}
+
+/// How much is logged.
+pub(crate) fn log_level(text: &str) -> Result<LevelFilter, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        _ => Err("must be error, warn, info, debug or trace".to_owned()),
+    }
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How the log is written.
+pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("must be text or json".to_owned()),
+    }
+}
+
+/// Where to listen: a host, or every address of the machine, and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListenAddress {
+    /// `None` is every address, IPv6 and IPv4.
+    pub(crate) host: Option<String>,
+    /// Zero takes any free port.
+    pub(crate) port: u16,
+}
+
+/// `host:port`, `[v6]:port` or `:port`.
+pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
+    let wanted = || "must be host:port, [v6]:port or :port, such as 0.0.0.0:7070".to_owned();
+    let (host, port) = text.rsplit_once(':').ok_or_else(wanted)?;
+    let port = port.parse().map_err(|_| "must end in a port from 0 to 65535, such as 0.0.0.0:7070".to_owned())?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    match (bare, host) {
+        (None, "") => Ok(ListenAddress { host: None, port }),
+        (None, host) if host.contains([':', '[', ']']) || host.contains(char::is_whitespace) => Err(wanted()),
+        (Some(bare), _) if !bare.contains(':') => Err(wanted()),
+        (Some(host), _) | (None, host) => Ok(ListenAddress { host: Some(host.to_owned()), port }),
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        match host.as_deref() {
+            None => write!(f, ":{port}"),
+            Some(host) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Some(host) => write!(f, "{host}:{port}"),
+        }
+    }
+}
