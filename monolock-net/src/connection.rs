@@ -143,7 +143,30 @@ impl Connection {
         .await
     }
 
-    /// Writes until the outbox is empty or nobody wants it any more. For the connection's task alone.
+    /// Writes what the socket did not take, until it is taken, another task writes, or the session has ended. For the connection's task alone.
+    ///
+    /// # Errors
+    /// What the socket said.
+    pub(crate) async fn unblock(&self) -> io::Result<()> {
+        std::future::poll_fn(|context| self.poll_unblock(context)).await
+    }
+
+    fn poll_unblock(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.task.register(context.waker());
+        loop {
+            let mut state = self.state.lock();
+            match (state.ended, state.writer) {
+                (None, Writer::Blocked) => std::task::ready!(self.stream.poll_write_ready(context))?,
+                (None, Writer::Failed(kind)) => return Poll::Ready(Err(kind.into())),
+                (Some(_), _) | (None, Writer::Idle | Writer::Busy) => return Poll::Ready(Ok(())),
+            }
+            state.writer = Writer::Busy;
+            drop(state);
+            self.write();
+        }
+    }
+
+    /// Writes until the outbox of a session that has ended is empty. For the connection's task alone.
     ///
     /// # Errors
     /// What the socket said.
@@ -155,7 +178,7 @@ impl Connection {
         self.task.register(context.waker());
         loop {
             let mut state = self.state.lock();
-            if state.outbox.is_empty() || state.ended == Some(Ended::Silently) {
+            if state.outbox.is_empty() {
                 return Poll::Ready(Ok(()));
             }
             match state.writer {
@@ -215,7 +238,9 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
+    use std::pin::{Pin, pin};
     use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
     use std::thread;
     use std::time::Duration;
 
@@ -247,6 +272,10 @@ mod tests {
         })
     }
 
+    fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
     #[tokio::test]
     async fn a_session_that_ends_while_another_task_writes_has_its_task_called_after_it() {
         const REPLIES: usize = 20_000;
@@ -268,5 +297,27 @@ mod tests {
             drop(connection);
             assert_eq!(reader.join().unwrap(), REPLIES + 3 + "server shutting down".len());
         }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_was_blocked_does_not_wait_for_a_write_that_another_task_has_begun() {
+        let (connection, _client) = connection().await;
+        connection.push(Reply::Waiting);
+        connection.state.lock().writer = Writer::Busy;
+        assert!(matches!(poll_once(pin!(connection.unblock())), Poll::Ready(Ok(()))));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_blocked_heeds_the_end_of_its_session() {
+        let (connection, _client) = connection().await;
+        while connection.state.lock().writer != Writer::Blocked {
+            (0..1000).for_each(|_| connection.push(Reply::Waiting));
+            connection.flush();
+        }
+        let mut blocked = pin!(connection.unblock());
+        assert!(poll_once(blocked.as_mut()).is_pending());
+        connection.end(Some(Farewell::ShuttingDown));
+        connection.flush();
+        assert!(matches!(poll_once(blocked.as_mut()), Poll::Ready(Ok(()))));
     }
 }

@@ -107,7 +107,7 @@ async fn attend(shared: &Shared, connection: &Connection, claim: Claim) -> Ended
                     Err(error) => error.kind(),
                 }
             }
-            Call::Blocked => match Box::pin(timeout(shared.io_timeout, connection.drain_outbox())).await {
+            Call::Blocked => match Box::pin(timeout(shared.io_timeout, connection.unblock())).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.kind(),
                 Err(_elapsed) => return leave(shared, claim, ReleaseReason::IoTimeout),
