@@ -16,6 +16,10 @@ use tokio::net::TcpStream;
 
 use crate::outbox::{Farewell, Outbox, Reply};
 
+/// How often one task writes before it leaves the rest to the connection's own. Whoever promotes a client that floods the server with
+/// heartbeats would else write its answers for as long as the flood goes on.
+const WRITES_PER_TURN: usize = 8;
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -38,7 +42,7 @@ enum Writer {
     Idle,
     /// Somebody is in the middle of a write, and will look at the outbox again after it.
     Busy,
-    /// The socket is full; the connection's task waits for it.
+    /// The socket is full, or a turn is over; the connection's task goes on once the socket takes more.
     Blocked,
     /// The socket took its last byte.
     Failed(io::ErrorKind),
@@ -204,11 +208,11 @@ impl Connection {
         self.stream.readable().await
     }
 
-    /// Writes until the outbox is empty or the socket takes no more. The caller has made itself the writer.
+    /// Writes until the outbox is empty, the socket takes no more, or its turn is over. The caller has made itself the writer.
     ///
     /// Says whether the connection's task is wanted after it. A session that ends during the write counts: its task waits for this writer.
     fn write(&self) -> bool {
-        loop {
+        for _ in 0..WRITES_PER_TURN {
             let bytes = {
                 let mut state = self.state.lock();
                 if state.outbox.is_empty() {
@@ -232,6 +236,8 @@ impl Connection {
             self.state.lock().writer = writer;
             return true;
         }
+        self.state.lock().writer = Writer::Blocked;
+        true
     }
 }
 
@@ -247,7 +253,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{Instant, timeout};
 
-    use super::{Connection, Writer};
+    use super::{Call, Connection, Writer};
     use crate::outbox::{Farewell, Reply};
 
     /// Far longer than anything here takes, far shorter than a hang.
@@ -319,5 +325,21 @@ mod tests {
         connection.end(Some(Farewell::ShuttingDown));
         connection.flush();
         assert!(matches!(poll_once(blocked.as_mut()), Poll::Ready(Ok(()))));
+    }
+
+    #[tokio::test]
+    async fn a_writer_leaves_what_is_beyond_its_turn_to_the_connections_task() {
+        const REPLIES: usize = 20_000;
+        let (connection, client) = connection().await;
+        (0..REPLIES).for_each(|_| connection.push(Reply::Waiting));
+        connection.flush();
+        assert!(
+            !connection.state.lock().outbox.is_empty(),
+            "a socket that would take all of it was given a turn's worth"
+        );
+        assert_eq!(connection.call().await, Call::Blocked);
+        connection.unblock().await.unwrap();
+        drop(connection);
+        assert_eq!(read_to_end(client).join().unwrap(), REPLIES);
     }
 }
