@@ -132,7 +132,11 @@ impl Connection {
                 (Some(ended), _) => Poll::Ready(Call::Ended(ended)),
                 (None, Writer::Blocked) => Poll::Ready(Call::Blocked),
                 (None, Writer::Failed(kind)) => Poll::Ready(Call::Failed(kind)),
-                (None, Writer::Idle | Writer::Busy) => self.stream.poll_read_ready(context).map(|_| Call::Readable),
+                (None, Writer::Idle | Writer::Busy) => self.stream.poll_read_ready(context).map(|ready| match ready {
+                    Ok(()) => Call::Readable,
+                    // The runtime is gone, and what a read would say is for ever that nothing has come.
+                    Err(error) => Call::Failed(error.kind()),
+                }),
             }
         })
         .await
@@ -341,5 +345,13 @@ mod tests {
         connection.unblock().await.unwrap();
         drop(connection);
         assert_eq!(read_to_end(client).join().unwrap(), REPLIES);
+    }
+
+    #[test]
+    fn a_connection_whose_runtime_is_gone_has_failed() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (connection, _client) = runtime.block_on(connection());
+        drop(runtime);
+        assert!(matches!(poll_once(pin!(connection.call())), Poll::Ready(Call::Failed(_))));
     }
 }
