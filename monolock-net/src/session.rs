@@ -189,14 +189,41 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Whether the client itself let go: its end closed, or its kernel said that nobody is there.
+/// Whether the client itself let go: its end closed, or its kernel said that nobody is there. An abort is none: it is this machine that gave
+/// up, on Windows also after retransmissions that nobody answered.
 const fn is_proof(failure: io::ErrorKind) -> bool {
     matches!(
         failure,
         io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::NotConnected
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::is_proof;
+
+    #[test]
+    fn only_what_the_client_or_its_kernel_did_proves_that_it_let_go() {
+        use ErrorKind::{
+            BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable,
+            NotConnected, Other, OutOfMemory, PermissionDenied, TimedOut, UnexpectedEof,
+        };
+        assert!([UnexpectedEof, ConnectionReset, BrokenPipe, NotConnected].into_iter().all(is_proof));
+        let mute = [
+            TimedOut,
+            HostUnreachable,
+            NetworkUnreachable,
+            NetworkDown,
+            ConnectionAborted,
+            PermissionDenied,
+            OutOfMemory,
+            Other,
+        ];
+        assert!(!mute.into_iter().any(is_proof));
+    }
 }
