@@ -5,16 +5,20 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::builder::{Resettable, StyledStr};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use monolock_core::{Lease, LockName};
 use tracing::level_filters::LevelFilter;
 
 use crate::argv;
 use crate::failure::{Failure, USAGE};
-use crate::value::{Checked, ListenAddress, LogFormat, listen_address, log_format, log_level, positive_duration};
+use crate::value::{
+    Checked, ListenAddress, LogFormat, lease, listen_address, log_format, log_level, positive_duration,
+};
 
 /// A small server for named locks, with leases, first-in-first-out queues and fencing tokens.
 #[derive(Debug, Parser)]
@@ -36,6 +40,15 @@ pub(crate) enum Command {
     /// SIGTERM and SIGINT stop the server in order: no new connections, code 01 to every client, and an end within the io-timeout. A
     /// second one ends it at once.
     Serve(ServeArgs),
+
+    /// Watch locks change hands: a stop, a crash and a hang, in a few seconds
+    ///
+    /// Starts a server on a free port of this machine and three workers, and tells what happens to them.
+    Demo(DemoArgs),
+
+    /// One worker of the demo.
+    #[command(name = "__demo-worker", hide = true)]
+    DemoWorker(DemoWorkerArgs),
 }
 
 // Settings of the server. (A doc comment here would replace the program's own description in its help.)
@@ -67,6 +80,25 @@ pub(crate) struct LogArgs {
     #[arg(long, env = "MONOLOCK_LOG_FORMAT", hide_env_values = true, value_name = "FORMAT")]
     #[arg(default_value = "text", value_parser = Checked(log_format))]
     pub(crate) log_format: LogFormat,
+}
+
+/// Settings of the demo.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// How long a silent worker keeps its lock
+    #[arg(long, env = "MONOLOCK_LEASE", hide_env_values = true, value_name = "DURATION")]
+    #[arg(default_value = "2s", value_parser = Checked(lease))]
+    pub(crate) lease: Lease,
+}
+
+/// What a worker of the demo is told.
+#[derive(Args, Debug)]
+pub(crate) struct DemoWorkerArgs {
+    #[arg(long)]
+    pub(crate) server: SocketAddr,
+    #[arg(long, value_parser = Checked(lease))]
+    pub(crate) lease: Lease,
+    pub(crate) name: LockName,
 }
 
 /// What the command line asks for.

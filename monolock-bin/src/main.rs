@@ -7,8 +7,11 @@
 
 mod argv;
 mod cli;
+mod demo;
+mod demo_worker;
 mod failure;
 mod logging;
+mod own;
 mod serve;
 mod value;
 
@@ -33,5 +36,7 @@ fn dispatch() -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Request::Run(Command::Serve(args)) => serve::serve(&args),
+        Request::Run(Command::Demo(args)) => demo::demo(&args),
+        Request::Run(Command::DemoWorker(args)) => demo_worker::work(args),
     }
 }

@@ -10,6 +10,8 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, Command, Error};
+use monolock_client::MIN_LEASE_MS;
+use monolock_core::Lease;
 use tracing::level_filters::LevelFilter;
 
 /// The longest duration that is taken, as long as the longest lease: sums of two never overflow.
@@ -61,6 +63,15 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
         Ok(_) => Err(format!("must not be more than {}", humantime::format_duration(LONGEST))),
         Err(_) => Err("must be a duration, such as 5s, 250ms or 1m30s".to_owned()),
     }
+}
+
+/// A lease that a client can keep.
+pub(crate) fn lease(text: &str) -> Result<Lease, String> {
+    let lease = Lease::try_from(positive_duration(text)?).map_err(|error| format!("the {error}"))?;
+    if lease.as_millis() < MIN_LEASE_MS {
+        return Err(format!("must be at least {MIN_LEASE_MS}ms to be kept"));
+    }
+    Ok(lease)
 }
 
 /// How much is logged.
