@@ -1,0 +1,582 @@
+//! The async client against a scripted server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use monolock_client::{Cancel, Client, ErrorCode, ErrorKind, Lease, LossReason, ProtocolViolation, WithLockError};
+use tokio::time::timeout;
+
+use crate::server::{BlackHole, LeapingClock, Notes, PATIENCE, Play, Server, WAITING, acquired, dead_address, error};
+
+/// Long enough for nothing to happen by itself within a test.
+const LONG: Duration = Duration::from_mins(1);
+
+/// Short enough to be waited for, long enough for a busy machine to keep.
+const SHORT: Duration = Duration::from_millis(600);
+
+fn client(play: &Play) -> Client {
+    Client::builder(&play.address).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_free_lock_is_granted_with_its_token_and_released_by_closing() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept();
+        assert_eq!(peer.reads_acquire(), (60_000, "jobs".to_owned()));
+        peer.sends(&acquired(41));
+        peer.reads_to_the_end();
+    });
+    let guard = client(&play).acquire("jobs", LONG).await.unwrap();
+    assert_eq!((guard.token().get(), guard.name().as_str(), guard.is_held()), (41, "jobs", true));
+    let held = guard.held();
+    guard.release().await;
+    assert!(!held.is_held());
+    assert_eq!(held.loss(), None);
+    play.finish();
+}
+
+#[tokio::test]
+async fn a_dropped_guard_releases() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(41));
+        peer.reads_to_the_end();
+    });
+    drop(client(&play).acquire("jobs", LONG).await.unwrap());
+    play.finish();
+}
+
+#[tokio::test]
+async fn a_taken_lock_is_waited_for_with_heartbeats() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(WAITING);
+        for _ in 0..3 {
+            peer.reads_heartbeat();
+            peer.sends(WAITING);
+        }
+        let push = acquired(42);
+        peer.sends(&push[..4]);
+        peer.sends(&push[4..]);
+        peer.reads_to_the_end();
+    });
+    let guard = client(&play).acquire("jobs", SHORT).await.unwrap();
+    assert_eq!(guard.token().get(), 42);
+    drop(guard);
+    play.finish();
+}
+
+#[tokio::test]
+async fn a_try_does_not_wait() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(WAITING);
+        peer.reads_to_the_end();
+    });
+    let error = client(&play).try_acquire("jobs", LONG).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    play.finish();
+}
+
+#[tokio::test]
+async fn b12_a_wait_limit_ends_the_wait_and_the_body_never_runs() {
+    let play = Server::bind().play(|server| {
+        for _ in 0..2 {
+            let mut peer = server.accept_claim();
+            peer.sends(WAITING);
+            peer.reads_to_the_end();
+        }
+    });
+    let wait = Duration::from_millis(100);
+    let error = client(&play).acquire_within("jobs", LONG, wait).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
+
+    let limited = client(&play).wait_limit(wait);
+    let work = |_| async { unreachable!("the body never runs") };
+    let failed = limited.with_lock::<(), (), _, _>("jobs", LONG, work).await.unwrap_err();
+    assert!(matches!(failed, WithLockError::NotAcquired(error) if error.kind() == ErrorKind::WaitTimeout));
+    play.finish();
+}
+
+#[tokio::test]
+async fn b01_unanswered_heartbeats_are_a_loss_before_the_lease_is_over() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(41));
+        peer.reads_to_the_end();
+    });
+    let begun = Instant::now();
+    let guard = client(&play).acquire("jobs", SHORT).await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::Timeout);
+    assert!(begun.elapsed() >= SHORT * 4 / 5 - Duration::from_millis(50));
+    assert!(!guard.is_held());
+    play.finish();
+}
+
+#[tokio::test]
+async fn b02b_a_push_confirms_no_heartbeat() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(WAITING);
+        peer.reads_heartbeat();
+        peer.sends(&acquired(41));
+        peer.reads_to_the_end();
+    });
+    let lease = Duration::from_secs(2);
+    let begun = Instant::now();
+    let guard = client(&play).acquire("jobs", lease).await.unwrap();
+    let granted = begun.elapsed();
+    guard.lost().await;
+    let lost = begun.elapsed();
+    assert!(granted >= lease / 8, "a heartbeat was under way: {granted:?}");
+    // Had the push counted, the loss would come a heartbeat interval later. A starved machine only makes `is_held` late, not this.
+    assert!(lost < granted + lease * 4 / 5 - lease / 16, "granted after {granted:?}, lost after {lost:?}");
+    drop(guard);
+    play.finish();
+}
+
+#[tokio::test]
+async fn b04_a_clock_that_leapt_is_a_loss_at_the_next_look() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(41));
+        peer.answers_to_the_end(&acquired(41));
+    });
+    let clock = LeapingClock::default();
+    let client = Client::builder(&play.address).clock(Arc::new(clock.clone())).build().unwrap();
+    let guard = client.acquire("jobs", LONG).await.unwrap();
+    assert!(guard.is_held());
+    clock.leap(Duration::from_mins(10));
+    assert!(!guard.is_held());
+    // The look itself tells everybody, before any task has run.
+    assert_eq!(guard.held().loss(), Some(LossReason::Timeout));
+    assert_eq!(timeout(PATIENCE, guard.lost()).await.unwrap(), LossReason::Timeout);
+    drop(guard);
+    play.finish();
+}
+
+#[tokio::test]
+async fn b03_a_reply_read_after_the_give_up_instant_revives_nothing() {
+    let clock = LeapingClock::default();
+    let play = Server::bind().play({
+        let clock = clock.clone();
+        move |server| {
+            let mut peer = server.accept_claim();
+            peer.sends(&acquired(41));
+            peer.reads_heartbeat();
+            clock.leap(LONG);
+            peer.sends(&acquired(41));
+            peer.reads_to_the_end();
+        }
+    });
+    let client = Client::builder(&play.address).clock(Arc::new(clock)).build().unwrap();
+    let guard = client.acquire("jobs", SHORT).await.unwrap();
+    assert_eq!(timeout(PATIENCE, guard.lost()).await.unwrap(), LossReason::Timeout);
+    assert!(!guard.is_held());
+    drop(guard);
+    play.finish();
+}
+
+#[tokio::test]
+async fn b08_the_loss_reaches_everybody_once_whenever_they_ask() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(41));
+        peer.reads_heartbeat();
+        peer.sends(&error(0x02));
+    });
+    let notes = Notes::default();
+    let guard = client(&play).acquire("jobs", SHORT).await.unwrap();
+    let waiting: Vec<_> = (0..8).map(|_| tokio::spawn(guard.lost())).collect();
+    let in_a_thread = std::thread::spawn({
+        let held = guard.held();
+        move || held.wait_lost(PATIENCE)
+    });
+    guard.held().on_lost({
+        let notes = notes.clone();
+        move |reason| notes.note(reason.to_string())
+    });
+    let expected = LossReason::Server { code: ErrorCode(0x02), reason: "why".to_owned() };
+    for lost in waiting {
+        assert_eq!(lost.await.unwrap(), expected);
+    }
+    assert_eq!(in_a_thread.join().unwrap(), Some(expected.clone()));
+    assert_eq!(guard.lost().await, expected);
+    guard.held().on_lost({
+        let notes = notes.clone();
+        move |reason| notes.note(reason.to_string())
+    });
+    assert_eq!(notes.all(), ["the server said 0x02: why"; 2]);
+    assert!(!guard.is_held());
+    play.finish();
+}
+
+#[tokio::test]
+async fn b14_a_lock_taken_again_after_a_loss_has_heartbeats_of_its_own() {
+    let play = Server::bind().play(|server| {
+        let mut first = server.accept_claim();
+        first.sends(&acquired(41));
+        drop(first);
+        let mut second = server.accept_claim();
+        second.sends(&acquired(42));
+        // Five leases have room for twenty; a busy machine sends fewer.
+        assert!((8..=20).contains(&second.answers_to_the_end(&acquired(42))));
+    });
+    let client = client(&play);
+    let first = client.acquire("jobs", SHORT).await.unwrap();
+    assert!(matches!(first.lost().await, LossReason::Closed { .. }));
+    let second = client.acquire("jobs", SHORT).await.unwrap();
+    assert!(second.token() > first.token());
+    let lost = timeout(SHORT * 5, second.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    assert!(second.is_held());
+    // The first hold's end leaves the second alone.
+    drop(first);
+    assert!(second.is_held());
+    second.release().await;
+    play.finish();
+}
+
+#[tokio::test]
+async fn b15_max_hold_ends_a_hold_that_is_confirmed() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(41));
+        peer.answers_to_the_end(&acquired(41));
+    });
+    let client = Client::builder(&play.address).max_hold(SHORT).build().unwrap();
+    let guard = client.acquire("jobs", LONG).await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    assert!(!guard.is_held());
+    drop(guard);
+    play.finish();
+}
+
+#[tokio::test]
+async fn every_kind_of_loss_has_its_reason() {
+    type Part = fn(crate::server::Peer);
+    let parts: [(Part, fn(&LossReason) -> bool); 4] = [
+        (|peer| peer.half_closes(), |reason| matches!(reason, LossReason::Closed { error: None })),
+        (|peer| peer.resets(), |reason| matches!(reason, LossReason::Closed { error: Some(_) })),
+        (
+            |mut peer| peer.sends(WAITING),
+            |reason| matches!(reason, LossReason::ProtocolViolation(ProtocolViolation::WaitingAfterAcquired)),
+        ),
+        (
+            |mut peer| peer.sends(&acquired(42)),
+            |reason| matches!(reason, LossReason::ProtocolViolation(ProtocolViolation::TokenChanged { .. })),
+        ),
+    ];
+    for (part, fits) in parts {
+        let play = Server::bind().play(move |server| {
+            let mut peer = server.accept_claim();
+            peer.sends(&acquired(41));
+            peer.reads_heartbeat();
+            part(peer);
+        });
+        let guard = client(&play).acquire("jobs", SHORT).await.unwrap();
+        let reason = guard.lost().await;
+        assert!(fits(&reason), "{reason:?}");
+        play.finish();
+    }
+}
+
+#[tokio::test]
+async fn b19_a_place_in_the_queue_is_lost_with_its_reason() {
+    let play = Server::bind().play(|server| {
+        let mut silent = server.accept_claim();
+        silent.sends(WAITING);
+        silent.reads_to_the_end();
+        let mut kicking = server.accept_claim();
+        kicking.sends(WAITING);
+        kicking.sends(&error(0x02));
+    });
+    let error = client(&play).acquire("jobs", SHORT).await.unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(&LossReason::Timeout)));
+    let error = client(&play).acquire("jobs", SHORT).await.unwrap_err();
+    assert_eq!((error.kind(), error.server_code()), (ErrorKind::Lost, Some(ErrorCode(0x02))));
+    assert!(error.is_retryable());
+    play.finish();
+}
+
+#[tokio::test]
+async fn b49_codes_are_told_apart_by_their_range() {
+    for (code, kind, retryable) in [
+        (0x01, ErrorKind::Unreachable, true),
+        (0x03, ErrorKind::Unreachable, true),
+        (0x0f, ErrorKind::Unreachable, true),
+        (0x10, ErrorKind::Invalid, false),
+        (0x18, ErrorKind::Denied, false),
+        (0x19, ErrorKind::Invalid, false),
+        (0xff, ErrorKind::Invalid, false),
+    ] {
+        let play = Server::bind().play(move |server| server.accept_claim().sends(&error(code)));
+        let error = client(&play).acquire("jobs", LONG).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (kind, retryable), "{error}");
+        assert_eq!(error.server_code(), Some(ErrorCode(code)));
+        assert!(error.to_string().contains(&play.address), "{error}");
+        play.finish();
+    }
+}
+
+#[tokio::test]
+async fn b30_bad_input_is_found_before_dialling() {
+    // Nobody listens: whatever dials fails with another kind.
+    let client = Client::builder(dead_address()).build().unwrap();
+    for lease in [
+        Duration::ZERO,
+        Duration::from_micros(400),
+        Duration::from_millis(1),
+        Duration::from_millis(2),
+        Duration::from_millis(19),
+        Duration::from_micros(1_000_500),
+        Duration::from_millis(u64::from(u32::MAX) + 1),
+        Duration::MAX,
+    ] {
+        let error = client.acquire("jobs", lease).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{lease:?}");
+    }
+    for lease in [20, 50, 100, 399, 400, 401, u32::MAX] {
+        let error = client.acquire("jobs", Lease::from_millis(lease).unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{lease:?}");
+    }
+    assert_eq!(client.acquire("", LONG).await.unwrap_err().kind(), ErrorKind::Invalid);
+    let long = "x".repeat(256);
+    assert_eq!(client.acquire(long.as_str(), LONG).await.unwrap_err().kind(), ErrorKind::Invalid);
+    for address in ["", "localhost", ":7070", "localhost:", "localhost:0", "localhost:65536"] {
+        let error = Client::builder(address).build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{address}");
+    }
+    assert!(Client::builder(dead_address()).connect_timeout(Duration::ZERO).build().is_err());
+    assert!(Client::builder(dead_address()).max_hold(Duration::ZERO).build().is_err());
+}
+
+#[tokio::test]
+async fn b46_every_address_is_tried_within_the_connect_timeout() {
+    let black_hole = BlackHole::open();
+    let mute = Server::bind().play(|server| server.accept_claim().reads_to_the_end());
+    let hanging_up = Server::bind().play(|server| drop(server.accept_claim()));
+    let leaving = Server::bind().play(|server| server.accept_claim().sends(&error(0x01)));
+    let living = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(41));
+        peer.reads_to_the_end();
+    });
+    let client = Client::builder(dead_address())
+        .address(black_hole.address())
+        .address(&mute.address)
+        .address(&hanging_up.address)
+        .address(&leaving.address)
+        .address(&living.address)
+        .connect_timeout(Duration::from_secs(5))
+        .build()
+        .unwrap();
+    let begun = Instant::now();
+    let guard = client.acquire("jobs", LONG).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_eq!(guard.token().get(), 41);
+    drop(guard);
+    for play in [mute, hanging_up, leaving, living] {
+        play.finish();
+    }
+}
+
+#[tokio::test]
+async fn b46_a_name_is_resolved_and_the_failures_are_named() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(41));
+        peer.reads_to_the_end();
+    });
+    let port = play.address.rsplit_once(':').unwrap().1;
+    let client = Client::builder(format!("localhost:{port}")).build().unwrap();
+    drop(client.acquire("jobs", LONG).await.unwrap());
+    play.finish();
+
+    let (dead, black_hole) = (dead_address(), BlackHole::open());
+    let client = Client::builder(&dead)
+        .address(black_hole.address())
+        .connect_timeout(Duration::from_millis(300))
+        .build()
+        .unwrap();
+    let error = client.acquire("jobs", LONG).await.unwrap_err();
+    assert_eq!((error.kind(), error.server_code()), (ErrorKind::Unreachable, None));
+    assert!(error.to_string().contains(&dead) && error.to_string().contains(&black_hole.address()), "{error}");
+}
+
+#[tokio::test]
+async fn a_short_lease_bounds_the_handshake_with_a_mute_server() {
+    let play = Server::bind().play(|server| server.accept_claim().reads_to_the_end());
+    let client = Client::builder(&play.address).connect_timeout(LONG).build().unwrap();
+    let error = timeout(PATIENCE, client.acquire("jobs", SHORT)).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    play.finish();
+}
+
+#[tokio::test]
+async fn b48_a_refusal_is_not_tried_again() {
+    let play = Server::bind().play(|server| server.accept_claim().sends(&error(0x18)));
+    let error = client(&play).acquire_with_retry("jobs", LONG).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    play.finish();
+}
+
+#[tokio::test]
+async fn b47_acquiring_is_tried_again_and_the_work_runs_once() {
+    let play = Server::bind().play(|server| {
+        server.accept_claim().sends(&error(0x01));
+        drop(server.accept_claim());
+        let mut kicked = server.accept_claim();
+        kicked.sends(WAITING);
+        kicked.sends(&error(0x02));
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(44));
+        peer.reads_heartbeat();
+        peer.sends(&error(0x02));
+    });
+    let notes = Notes::default();
+    let work = |held: monolock_client::Held| {
+        notes.note(held.token().to_string());
+        std::future::pending::<Result<(), ()>>()
+    };
+    let failed = client(&play).with_lock_retry("jobs", SHORT, work).await.unwrap_err();
+    assert!(matches!(&failed, WithLockError::Lost(error) if error.server_code() == Some(ErrorCode(0x02))));
+    assert_eq!(notes.all(), ["44"]);
+    play.finish();
+}
+
+#[tokio::test]
+async fn b48_retrying_ends_with_the_wait_limit() {
+    let client = Client::builder(dead_address()).build().unwrap().wait_limit(Duration::from_millis(300));
+    let error = client.acquire_with_retry("jobs", LONG).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
+}
+
+#[tokio::test]
+async fn b10_cancelled_work_keeps_its_lock_until_it_has_ended() {
+    let notes = Notes::default();
+    let play = Server::bind().play({
+        let notes = notes.clone();
+        move |server| {
+            let mut peer = server.accept_claim();
+            peer.sends(&acquired(41));
+            let beats = peer.answers_to_the_end(&acquired(41));
+            notes.note("closed");
+            assert!(beats >= 10, "{beats}");
+        }
+    });
+    let cancel = Cancel::new();
+    let work = |held: monolock_client::Held| {
+        let (cancel, notes) = (cancel.clone(), notes.clone());
+        async move {
+            cancel.cancel();
+            held.cancelled().await;
+            tokio::time::sleep(SHORT * 3).await;
+            assert!(held.is_held() && held.is_cancelled());
+            notes.note("ended");
+            Ok::<_, ()>(held.token().get())
+        }
+    };
+    assert_eq!(client(&play).cancel_on(&cancel).with_lock("jobs", SHORT, work).await.unwrap(), 41);
+    play.finish();
+    assert_eq!(notes.all(), ["ended", "closed"]);
+}
+
+#[tokio::test]
+async fn b11_the_works_own_error_stands_and_the_loss_is_joined_to_it() {
+    let play = Server::bind().play(|server| {
+        for _ in 0..2 {
+            let mut peer = server.accept_claim();
+            peer.sends(&acquired(41));
+            peer.reads_heartbeat();
+            peer.sends(&error(0x02));
+            peer.reads_to_the_end();
+        }
+        let mut kept = server.accept_claim();
+        kept.sends(&acquired(42));
+        kept.reads_to_the_end();
+    });
+    let client = client(&play);
+    let noticing = |held: monolock_client::Held| async move {
+        held.lost().await;
+        Err::<(), _>("half done")
+    };
+    match client.with_lock("jobs", SHORT, noticing).await.unwrap_err() {
+        WithLockError::Work { error: "half done", loss: Some(LossReason::Server { .. }) } => {}
+        other => panic!("{other:?}"),
+    }
+    // Work that does not look is dropped.
+    let failed = client.with_lock("jobs", SHORT, |_| std::future::pending::<Result<(), ()>>()).await.unwrap_err();
+    assert!(matches!(failed, WithLockError::Lost(_)));
+    let failed = client.with_lock("jobs", LONG, |_| async { Err::<(), _>("its own") }).await.unwrap_err();
+    assert!(matches!(failed, WithLockError::Work { error: "its own", loss: None }));
+    play.finish();
+}
+
+#[tokio::test]
+async fn b11_the_connection_closes_when_the_work_unwinds() {
+    let play = Server::bind().play(|server| {
+        let mut peer = server.accept_claim();
+        peer.sends(&acquired(41));
+        peer.reads_to_the_end();
+    });
+    let client = client(&play);
+    let working = tokio::spawn(async move {
+        client.with_lock::<(), (), _, _>("jobs", LONG, |_| async { panic!("the work panics") }).await
+    });
+    assert!(working.await.unwrap_err().is_panic());
+    play.finish();
+}
+
+#[tokio::test]
+async fn b50_dropping_a_future_closes_its_socket_in_every_stage() {
+    let play = Server::bind().play(|server| {
+        server.accept_claim().reads_to_the_end();
+        let mut queued = server.accept_claim();
+        queued.sends(WAITING);
+        queued.reads_to_the_end();
+        let mut working = server.accept_claim();
+        working.sends(&acquired(41));
+        working.reads_to_the_end();
+    });
+    let client = client(&play);
+    let a_moment = Duration::from_millis(100);
+    timeout(a_moment, client.acquire("jobs", LONG)).await.unwrap_err();
+    timeout(a_moment, client.acquire("jobs", LONG)).await.unwrap_err();
+    let forever = |_| std::future::pending::<Result<(), ()>>();
+    timeout(a_moment, client.with_lock("jobs", LONG, forever)).await.unwrap_err();
+    play.finish();
+}
+
+#[tokio::test]
+async fn b50_a_cancelled_call_says_so_in_every_stage() {
+    let play = Server::bind().play(|server| {
+        server.accept_claim().reads_to_the_end();
+        let mut queued = server.accept_claim();
+        queued.sends(WAITING);
+        queued.reads_to_the_end();
+    });
+    let black_hole = BlackHole::open();
+    let unconnected = Client::builder(black_hole.address()).build().unwrap();
+    for client in [client(&play), client(&play), unconnected] {
+        let cancel = Cancel::new();
+        let bound = client.cancel_on(&cancel);
+        let acquiring = tokio::spawn(async move { bound.acquire("jobs", LONG).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        cancel.cancel();
+        let error = timeout(PATIENCE, acquiring).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        let error = client.cancel_on(&cancel).acquire("jobs", LONG).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+    }
+    play.finish();
+}
+
+#[test]
+fn futures_can_move_between_threads() {
+    fn can_move<T: Send>(_: &T) {}
+    let client = Client::builder("127.0.0.1:1").build().unwrap();
+    can_move(&client.acquire("jobs", LONG));
+    can_move(&client.acquire_with_retry("jobs", LONG));
+    can_move(&client.with_lock("jobs", LONG, |_| async { Ok::<_, ()>(()) }));
+}

@@ -1,0 +1,197 @@
+//! A server that does what it is told: each test plays its part on a thread, frame by frame.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use monolock_client::Timestamp;
+use monolock_client::clock::{Clock, SystemClock};
+
+/// How long the scripted server waits for what must come. Only a failing test waits so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Server {
+    listener: TcpListener,
+}
+
+impl Server {
+    pub(crate) fn bind() -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap() }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.listener.local_addr().unwrap().to_string()
+    }
+
+    /// Plays the server's part on a thread of its own; [`Play::finish`] waits for its end.
+    pub(crate) fn play(self, part: impl FnOnce(&Self) + Send + 'static) -> Play {
+        Play { address: self.address(), thread: thread::spawn(move || part(&self)) }
+    }
+
+    pub(crate) fn accept(&self) -> Peer {
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Peer { stream }
+    }
+
+    /// Accepts a connection and reads its `ACQUIRE`.
+    pub(crate) fn accept_claim(&self) -> Peer {
+        let mut peer = self.accept();
+        peer.reads_acquire();
+        peer
+    }
+}
+
+pub(crate) struct Play {
+    pub(crate) address: String,
+    thread: JoinHandle<()>,
+}
+
+impl Play {
+    #[track_caller]
+    pub(crate) fn finish(self) {
+        self.thread.join().expect("the server's part was played to its end");
+    }
+}
+
+pub(crate) struct Peer {
+    stream: TcpStream,
+}
+
+impl Peer {
+    /// Reads an `ACQUIRE`: the lease in milliseconds and the name.
+    pub(crate) fn reads_acquire(&mut self) -> (u32, String) {
+        let mut head = [0; 8];
+        self.stream.read_exact(&mut head).unwrap();
+        assert_eq!(head[..2], [0x01, 1]);
+        let lease_ms = u32::from_be_bytes(head[2..6].try_into().unwrap());
+        let mut name = vec![0; usize::from(u16::from_be_bytes([head[6], head[7]]))];
+        self.stream.read_exact(&mut name).unwrap();
+        (lease_ms, String::from_utf8(name).unwrap())
+    }
+
+    pub(crate) fn reads_heartbeat(&mut self) {
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [0x02]);
+    }
+
+    /// Reads heartbeats, answering none, until the client closes.
+    pub(crate) fn reads_to_the_end(&mut self) {
+        let mut bytes = [0; 64];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return,
+                Ok(read) => assert!(bytes[..read].iter().all(|byte| *byte == 0x02)),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
+                Err(error) => panic!("the client did not close: {error}"),
+            }
+        }
+    }
+
+    /// Reads whatever comes until the connection ends in any way.
+    pub(crate) fn drains(&mut self) {
+        let mut bytes = [0; 512];
+        while matches!(self.stream.read(&mut bytes), Ok(1..)) {}
+    }
+
+    /// Answers every heartbeat with this until the client closes; says how many there were.
+    pub(crate) fn answers_to_the_end(&mut self, reply: &[u8]) -> usize {
+        let (mut bytes, mut beats) = ([0; 1], 0);
+        while matches!(self.stream.read(&mut bytes), Ok(1)) {
+            beats += 1;
+            if self.stream.write_all(reply).is_err() {
+                break;
+            }
+        }
+        beats
+    }
+
+    /// Sends, to a client that may be gone already.
+    pub(crate) fn sends(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    pub(crate) fn half_closes(&self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Closes with a reset.
+    pub(crate) fn resets(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+}
+
+/// An address that nobody listens on.
+pub(crate) fn dead_address() -> String {
+    Server::bind().address()
+}
+
+/// A listener whose queue is full: connecting to it goes unanswered, as to a black hole.
+pub(crate) struct BlackHole {
+    address: SocketAddr,
+    _listener: socket2::Socket,
+    _filling: Vec<TcpStream>,
+}
+
+impl BlackHole {
+    pub(crate) fn open() -> Self {
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(1).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
+        let filling = std::iter::from_fn(|| connect().ok()).take(16).collect();
+        Self { address, _listener: listener, _filling: filling }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+}
+
+pub(crate) const WAITING: &[u8] = &[0x11];
+
+pub(crate) fn acquired(token: u64) -> Vec<u8> {
+    [&[0x12][..], &token.to_be_bytes()].concat()
+}
+
+pub(crate) fn error(code: u8) -> Vec<u8> {
+    vec![0x13, code, 3, b'w', b'h', b'y']
+}
+
+/// The system's clock with leaps that a test makes it take: a machine that slept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeapingClock {
+    leapt: Arc<AtomicU64>,
+}
+
+impl LeapingClock {
+    pub(crate) fn leap(&self, duration: Duration) {
+        self.leapt.fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for LeapingClock {
+    fn now(&self) -> Timestamp {
+        SystemClock::default().now().saturating_add(Duration::from_nanos(self.leapt.load(Ordering::SeqCst)))
+    }
+}
+
+/// What several threads noted, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    pub(crate) fn note(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().push(what.into());
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
