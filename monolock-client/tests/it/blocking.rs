@@ -272,7 +272,9 @@ fn b11_the_works_own_error_stands_and_unwinding_closes() {
     });
     match failed.unwrap_err() {
         WithLockError::Work { error: "half done", loss: Some(LossReason::Server { .. }) } => {}
-        other => panic!("{other:?}"),
+        other @ (WithLockError::Work { .. } | WithLockError::NotAcquired(_) | WithLockError::Lost(_)) => {
+            panic!("{other:?}")
+        }
     }
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         client.with_lock("jobs", LONG, |_| -> Result<(), ()> { panic!("the work panics") })

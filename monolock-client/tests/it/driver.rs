@@ -108,7 +108,7 @@ async fn b01_unanswered_heartbeats_are_a_loss_before_the_lease_is_over() {
     let begun = Instant::now();
     let guard = client(&play).acquire("jobs", SHORT).await.unwrap();
     assert_eq!(guard.lost().await, LossReason::Timeout);
-    assert!(begun.elapsed() >= SHORT * 4 / 5 - Duration::from_millis(50));
+    assert!(begun.elapsed() >= SHORT * 3 / 5);
     assert!(!guard.is_held());
     play.finish();
 }
@@ -130,7 +130,7 @@ async fn b02b_a_push_confirms_no_heartbeat() {
     let lost = begun.elapsed();
     assert!(granted >= lease / 8, "a heartbeat was under way: {granted:?}");
     // Had the push counted, the loss would come a heartbeat interval later. A starved machine only makes `is_held` late, not this.
-    assert!(lost < granted + lease * 4 / 5 - lease / 16, "granted after {granted:?}, lost after {lost:?}");
+    assert!(lost < granted + lease * 3 / 4, "granted after {granted:?}, lost after {lost:?}");
     drop(guard);
     play.finish();
 }
@@ -255,7 +255,8 @@ async fn b15_max_hold_ends_a_hold_that_is_confirmed() {
 #[tokio::test]
 async fn every_kind_of_loss_has_its_reason() {
     type Part = fn(crate::server::Peer);
-    let parts: [(Part, fn(&LossReason) -> bool); 4] = [
+    type Fits = fn(&LossReason) -> bool;
+    let parts: [(Part, Fits); 4] = [
         (|peer| peer.half_closes(), |reason| matches!(reason, LossReason::Closed { error: None })),
         (|peer| peer.resets(), |reason| matches!(reason, LossReason::Closed { error: Some(_) })),
         (
@@ -503,7 +504,9 @@ async fn b11_the_works_own_error_stands_and_the_loss_is_joined_to_it() {
     };
     match client.with_lock("jobs", SHORT, noticing).await.unwrap_err() {
         WithLockError::Work { error: "half done", loss: Some(LossReason::Server { .. }) } => {}
-        other => panic!("{other:?}"),
+        other @ (WithLockError::Work { .. } | WithLockError::NotAcquired(_) | WithLockError::Lost(_)) => {
+            panic!("{other:?}")
+        }
     }
     // Work that does not look is dropped.
     let failed = client.with_lock("jobs", SHORT, |_| std::future::pending::<Result<(), ()>>()).await.unwrap_err();

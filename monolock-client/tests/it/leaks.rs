@@ -27,15 +27,15 @@ fn b50_a_thousand_cancelled_calls_leave_no_thread_or_socket_behind() {
     in_a_process_of_its_own("leaks::blocking_rounds");
 }
 
-fn in_a_process_of_its_own(test: &str) {
+fn in_a_process_of_its_own(name: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let report = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}\n{}",
+        output.status.success() && report.contains("1 passed"),
+        "{report}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
 }

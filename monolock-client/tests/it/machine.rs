@@ -234,7 +234,7 @@ fn b29_short_leases_beat_between_their_floor_and_their_base() {
 /// Plays a few prompt beats and checks each interval.
 fn beats_within_bounds(lease: Duration, round_trip: Duration) {
     let base = lease / 4;
-    let (least, most) = (HEARTBEAT_FLOOR.min(base).min(HEARTBEAT_CEILING), base.min(HEARTBEAT_CEILING));
+    let (shortest, longest) = (HEARTBEAT_FLOOR.min(base).min(HEARTBEAT_CEILING), base.min(HEARTBEAT_CEILING));
     let mut session = session(lease);
     let mut events = Vec::new();
     let mut sent_at = Timestamp::ORIGIN;
@@ -248,13 +248,13 @@ fn beats_within_bounds(lease: Duration, round_trip: Duration) {
             return;
         }
         if !sent.is_empty() {
-            assert!(round_trip >= least || round_trip * 2 >= base, "{lease:?} {round_trip:?}");
+            assert!(round_trip >= shortest || round_trip * 2 >= base, "{lease:?} {round_trip:?}");
             sent_at = sent_at.saturating_add(round_trip);
             continue;
         }
         let due = session.next_deadline().unwrap();
         let interval = due.since(sent_at);
-        assert!(least <= interval && interval <= most, "{lease:?} {round_trip:?}: {interval:?}");
+        assert!(shortest <= interval && interval <= longest, "{lease:?} {round_trip:?}: {interval:?}");
         session.tick(due, &mut events);
         session.transmit(due, &mut sent);
         assert_eq!(sent, [0x02]);

@@ -4,7 +4,6 @@
 //! `tick`, `closed`, `deadline` (a question), and frames as the server sends them (`waiting`, `acquired=41`, `error=02`,
 //! `bytes=7f`), glued in the order given.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use monolock_client::session::{Event, Session, SessionConfig};
@@ -85,24 +84,20 @@ pub(crate) fn render(event: &Event) -> String {
     }
 }
 
+/// Short where the reason has no data, so that stories fit on a line; else as people read it.
 fn render_reason(reason: &LossReason) -> String {
-    let mut text = String::new();
-    match reason {
-        LossReason::Timeout => text.push_str("timeout"),
-        LossReason::Closed { error: None } => text.push_str("closed"),
-        LossReason::Closed { error: Some(error) } => write!(text, "closed by {error}").unwrap(),
-        LossReason::Server { code, reason } => write!(text, "server {code} {reason}").unwrap(),
-        LossReason::ProtocolViolation(violation) => text.push_str(match violation {
-            ProtocolViolation::UnknownFrame(_) => "unknown frame",
-            ProtocolViolation::WaitingAfterAcquired => "waiting after acquired",
-            ProtocolViolation::TokenChanged { .. } => "token changed",
-            ProtocolViolation::Unsolicited => "unsolicited",
-            _ => "another violation",
-        }),
-        LossReason::MaxHold => text.push_str("max hold"),
-        _ => text.push_str("another reason"),
-    }
-    text
+    let short = match reason {
+        LossReason::Timeout => "timeout",
+        LossReason::Closed { error: None } => "closed",
+        LossReason::MaxHold => "max hold",
+        LossReason::ProtocolViolation(ProtocolViolation::UnknownFrame(_)) => "unknown frame",
+        LossReason::ProtocolViolation(ProtocolViolation::WaitingAfterAcquired) => "waiting after acquired",
+        LossReason::ProtocolViolation(ProtocolViolation::TokenChanged { .. }) => "token changed",
+        LossReason::ProtocolViolation(ProtocolViolation::Unsolicited) => "unsolicited",
+        LossReason::Server { code, reason } => return format!("server {code} {reason}"),
+        LossReason::Closed { error: Some(_) } | LossReason::ProtocolViolation(_) | _ => return reason.to_string(),
+    };
+    short.to_owned()
 }
 
 fn instant(text: &str) -> Timestamp {
