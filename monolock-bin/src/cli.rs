@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use clap::builder::{Resettable, StyledStr};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use monolock_core::{Lease, LockName};
 use tracing::level_filters::LevelFilter;
 
 use crate::argv;
 use crate::failure::{Failure, USAGE};
 use crate::value::{
-    Checked, ListenAddress, LogFormat, lease, listen_address, log_format, log_level, positive_duration,
+    Checked, ListenAddress, LogFormat, lease, listen_address, lock_name, log_format, log_level, positive_duration,
+    server_address, switch,
 };
 
 /// A small server for named locks, with leases, first-in-first-out queues and fencing tokens.
@@ -41,10 +43,22 @@ pub(crate) enum Command {
     /// second one ends it at once.
     Serve(ServeArgs),
 
+    /// Run a command while holding a lock
+    ///
+    /// Waits for its turn in the queue of the lock NAME, runs the command without a shell, and releases the lock when the command has
+    /// ended. The command finds the lock's name in the variable `MONOLOCK_LOCK` and its fencing token
+    /// in `MONOLOCK_TOKEN`.
+    #[command(after_long_help = RUN_HELP)]
+    Run(RunArgs),
+
     /// Watch locks change hands: a stop, a crash and a hang, in a few seconds
     ///
     /// Starts a server on a free port of this machine and three workers, and tells what happens to them.
     Demo(DemoArgs),
+
+    /// The stage between `run` and its command.
+    #[command(name = "__exec", hide = true)]
+    Exec(ExecArgs),
 
     /// One worker of the demo.
     #[command(name = "__demo-worker", hide = true)]
@@ -82,11 +96,99 @@ pub(crate) struct LogArgs {
     pub(crate) log_format: LogFormat,
 }
 
+/// Settings of `run`.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The server, host:port
+    #[arg(long, env = "MONOLOCK_SERVER", hide_env_values = true, value_name = "ADDRESS")]
+    #[arg(default_value = "127.0.0.1:7070", value_parser = Checked(server_address))]
+    pub(crate) server: String,
+
+    /// How long this machine may be out of touch before the lock passes on
+    #[arg(long, env = "MONOLOCK_LEASE", hide_env_values = true, value_name = "DURATION")]
+    #[arg(default_value = "10s", value_parser = Checked(lease))]
+    pub(crate) lease: Lease,
+
+    /// How long to wait for the lock at most; without it as long as it takes
+    #[arg(long, env = "MONOLOCK_WAIT", hide_env_values = true, value_name = "DURATION")]
+    #[arg(value_parser = Checked(positive_duration))]
+    wait: Option<Duration>,
+
+    /// Do not wait: take the lock only if it is free
+    #[arg(long = "try", env = "MONOLOCK_TRY", hide_env_values = true, value_parser = Checked(switch))]
+    only_try: bool,
+
+    /// Do not say that there is a wait
+    #[arg(long, env = "MONOLOCK_QUIET", hide_env_values = true, value_parser = Checked(switch))]
+    pub(crate) quiet: bool,
+
+    /// What `--wait` and `--try` come to.
+    #[arg(skip)]
+    pub(crate) patience: Patience,
+
+    /// The lock
+    #[arg(value_name = "NAME", value_parser = Checked(lock_name))]
+    pub(crate) name: LockName,
+
+    /// The command and its arguments, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How long a lock is worth waiting for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    Within(Duration),
+    #[default]
+    Unlimited,
+}
+
+const RUN_HELP: &str = "\
+Exit status: that of the command, 128+n if signal n ended it, and of monolock itself
+\x20   2  the command line or a variable is wrong
+\x20 120  the lock is held by another (--try)
+\x20 121  the lock was lost while the command ran, and the command was ended
+\x20 122  the server refuses the claim
+\x20 123  no server was reached
+\x20 124  the lock was not obtained within --wait
+\x20 125  the command could not be run for another reason
+\x20 126  the command is not executable
+\x20 127  there is no such command
+128+n  signal n ended the wait
+
+Waiting: a server that cannot be reached at first ends the wait (123). A place in the queue that is lost later, as when the \
+server is restarted, is sought again at the end of the queue until --wait is over. The command runs at most once.
+
+Loss: when the lock is lost, the command's process group has SIGTERM, and SIGKILL after a tenth of the lease (5s at most), so it \
+is gone before the lease is over on the server. A process that left the group escapes this: let the guarded resource refuse \
+old tokens.
+
+Signals: SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 end the wait, and are passed on to the command's group once it \
+runs. The lock is held until the command has ended; what it leaves running in the background is not waited for.
+
+Death: if monolock is killed with SIGKILL, the lock passes on at once. On Linux the command then has SIGTERM, but only the \
+command itself: what it has started is for it to end.
+
+Terminal: the command has the foreground, unless standard input or output is not a terminal, as in a pipeline. Ctrl-Z stops \
+both. A stopped holder loses the lock when its lease is over; continued after that, the command is ended (121).";
+
+/// What the stage before the command is told.
+#[derive(Args, Debug)]
+pub(crate) struct ExecArgs {
+    #[arg(long)]
+    pub(crate) parent: i32,
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
 /// Settings of the demo.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// How long a silent worker keeps its lock
-    #[arg(long, env = "MONOLOCK_LEASE", hide_env_values = true, value_name = "DURATION")]
+    #[arg(long, env = "MONOLOCK_DEMO_LEASE", hide_env_values = true, value_name = "DURATION")]
     #[arg(default_value = "2s", value_parser = Checked(lease))]
     pub(crate) lease: Lease,
 }
@@ -114,19 +216,26 @@ pub(crate) enum Request {
 ///
 /// # Errors
 /// A sentence about the first thing that is wrong.
-pub(crate) fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<Request, Failure> {
-    let argv: Vec<OsString> = argv.into_iter().collect();
+pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<Request, Failure> {
+    let words: Vec<OsString> = command_line.into_iter().collect();
     let mut parser = forget_empty_variables(Cli::command());
-    if argv.get(1).is_some_and(|first| argv::asks_for_text(first)) {
+    if words.get(1).is_some_and(|first| argv::asks_for_text(first)) {
         // The program's own help shows the flags of the command that needs no name.
         parser = ServeArgs::augment_args(parser);
     }
     parser.build();
-    let argv = argv::normalise(&parser, argv);
-    let parsed = parser.try_get_matches_from(argv).and_then(|matches| Cli::from_arg_matches(&matches));
+    let words = argv::normalise(&parser, words);
+    let command = words.get(1).map_or_else(String::new, |command| command.to_string_lossy().into_owned());
+    let parsed = parser.try_get_matches_from(words);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?.command, matches)));
     match parsed {
-        Ok(cli) => Ok(Request::Run(cli.command)),
-        Err(error) if error.use_stderr() => Err(Failure::new(USAGE, sentence(&error))),
+        Ok((Command::Run(args), matches)) => {
+            let (_, matches) = matches.subcommand().expect("run is a command");
+            let patience = patience(&args, matches)?;
+            Ok(Request::Run(Command::Run(RunArgs { patience, ..args })))
+        }
+        Ok((command, _)) => Ok(Request::Run(command)),
+        Err(error) if error.use_stderr() => Err(Failure::new(USAGE, sentence(&error, &command))),
         Err(error) => Ok(Request::Text(error)),
     }
 }
@@ -140,11 +249,29 @@ fn forget_empty_variables(command: clap::Command) -> clap::Command {
     command.mut_args(forget).mut_subcommands(forget_empty_variables)
 }
 
-/// The parser's complaint in one sentence.
-fn sentence(error: &clap::Error) -> String {
+/// What `--wait` and `--try` come to: a flag wins over the other one's variable as over its own.
+fn patience(args: &RunArgs, matches: &ArgMatches) -> Result<Patience, Failure> {
+    let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    match (args.only_try, args.wait) {
+        (false, None) => Ok(Patience::Unlimited),
+        (true, None) => Ok(Patience::None),
+        (false, Some(wait)) => Ok(Patience::Within(wait)),
+        (true, Some(wait)) => match (is_flag("only_try"), is_flag("wait")) {
+            (true, false) => Ok(Patience::None),
+            (false, true) => Ok(Patience::Within(wait)),
+            (true, true) => Err(Failure::new(USAGE, "--try and --wait exclude each other: give one of them")),
+            (false, false) => {
+                Err(Failure::new(USAGE, "MONOLOCK_TRY and MONOLOCK_WAIT exclude each other: unset one of them"))
+            }
+        },
+    }
+}
+
+/// The parser's complaint about a command's line, in one sentence.
+fn sentence(error: &clap::Error, command: &str) -> String {
     let said = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => Some(texts.join(" and ")),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
         _ => None,
     };
     let argument = said(ContextKind::InvalidArg).map(|argument| without_value_name(&argument)).unwrap_or_default();
@@ -155,7 +282,10 @@ fn sentence(error: &clap::Error) -> String {
     match error.kind() {
         ErrorKind::UnknownArgument => match said(ContextKind::SuggestedArg) {
             Some(meant) => format!("there is no flag {argument}: did you mean {meant}?"),
-            None => format!("there is no place for {argument:?} here: see monolock --help"),
+            None if command == "run" && !argument.starts_with('-') => {
+                format!("{argument:?} stands where only -- may: put -- between the lock's name and the command")
+            }
+            None => format!("there is no place for {argument:?} here: see monolock {command} --help"),
         },
         ErrorKind::InvalidSubcommand => {
             let command = said(ContextKind::InvalidSubcommand).unwrap_or_default();
@@ -164,23 +294,23 @@ fn sentence(error: &clap::Error) -> String {
                 None => format!("there is no command {command:?}: see monolock --help"),
             }
         }
-        ErrorKind::MissingRequiredArgument => format!("{argument} is missing: see monolock --help"),
+        ErrorKind::MissingRequiredArgument => format!("{argument} is missing: see monolock {command} --help"),
         ErrorKind::ArgumentConflict => match said(ContextKind::PriorArg) {
             Some(prior) => {
                 format!("{argument} and {} exclude each other: give one of them", without_value_name(&prior))
             }
-            None => format!("{argument} does not go with the rest: see monolock --help"),
+            None => format!("{argument} does not go with the rest: see monolock {command} --help"),
         },
-        ErrorKind::InvalidValue => format!("{argument} needs a value: see monolock --help"),
+        ErrorKind::InvalidValue => format!("{argument} needs a value: see monolock {command} --help"),
         _ => first_paragraph(&error.render()),
     }
 }
 
-/// `--listen` of `--listen <ADDRESS>`.
+/// `--listen` of `--listen <ADDRESS>`, and `NAME` of `<NAME>`.
 fn without_value_name(argument: &str) -> String {
     match argument.split_once(' ') {
         Some((flag, _)) if flag.starts_with("--") => flag.to_owned(),
-        _ => argument.to_owned(),
+        Some(_) | None => argument.replace(['<', '>', '.'], ""),
     }
 }
 

@@ -14,6 +14,30 @@ pub(crate) const USAGE: u8 = 2;
 /// Anything else that has no status of its own.
 pub(crate) const FAILED: u8 = 1;
 
+/// `run`: the lock is held by another, and the command was not to wait (`--try`).
+pub(crate) const CONTENDED: u8 = 120;
+
+/// `run`: the lock was lost while the command ran.
+pub(crate) const LOST: u8 = 121;
+
+/// `run`: the server refuses the claim.
+pub(crate) const DENIED: u8 = 122;
+
+/// `run`: no server was reached.
+pub(crate) const UNREACHABLE: u8 = 123;
+
+/// `run`: the lock was not obtained in time, as `timeout` has it.
+pub(crate) const NOT_OBTAINED: u8 = 124;
+
+/// `run`: it failed by itself, as `timeout` and `env` have it.
+pub(crate) const RUN_FAILED: u8 = 125;
+
+/// `run`: the command cannot be executed, as shells have it.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+
+/// `run`: there is no such command, as shells have it.
+pub(crate) const NOT_FOUND: u8 = 127;
+
 /// The end of a command that did not do what was asked.
 #[derive(Debug)]
 pub(crate) struct Failure {

@@ -9,10 +9,14 @@ mod argv;
 mod cli;
 mod demo;
 mod demo_worker;
+mod exec;
 mod failure;
+mod job;
 mod logging;
 mod own;
+mod run;
 mod serve;
+mod terminal;
 mod value;
 
 use std::env;
@@ -36,6 +40,8 @@ fn dispatch() -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Request::Run(Command::Serve(args)) => serve::serve(&args),
+        Request::Run(Command::Run(args)) => run::run(&args),
+        Request::Run(Command::Exec(args)) => exec::exec(&args),
         Request::Run(Command::Demo(args)) => demo::demo(&args),
         Request::Run(Command::DemoWorker(args)) => demo_worker::work(args),
     }

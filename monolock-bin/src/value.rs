@@ -11,7 +11,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, Command, Error};
 use monolock_client::MIN_LEASE_MS;
-use monolock_core::Lease;
+use monolock_core::{Lease, LockName, LockNameError, MAX_NAME_BYTES};
 use tracing::level_filters::LevelFilter;
 
 /// The longest duration that is taken, as long as the longest lease: sums of two never overflow.
@@ -72,6 +72,33 @@ pub(crate) fn lease(text: &str) -> Result<Lease, String> {
         return Err(format!("must be at least {MIN_LEASE_MS}ms to be kept"));
     }
     Ok(lease)
+}
+
+/// A switch, as a variable says it.
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("must be true or false".to_owned()),
+    }
+}
+
+/// The name of a lock.
+pub(crate) fn lock_name(text: &str) -> Result<LockName, String> {
+    LockName::new(text).map_err(|error| match error {
+        LockNameError::Empty => "must not be empty".to_owned(),
+        LockNameError::TooLong { .. } | LockNameError::NotUtf8 { .. } => {
+            format!("must have at most {MAX_NAME_BYTES} bytes")
+        }
+    })
+}
+
+/// Where a server is to be met: `host:port` or `[v6]:port`, as the client takes it.
+pub(crate) fn server_address(text: &str) -> Result<String, String> {
+    match listen_address(text) {
+        Ok(ListenAddress { host: Some(_), port: 1.. }) => Ok(text.to_owned()),
+        Ok(_) | Err(_) => Err("must be host:port or [v6]:port, such as 127.0.0.1:7070".to_owned()),
+    }
 }
 
 /// How much is logged.

@@ -1,0 +1,48 @@
+//! The terminal, while a command runs in a process group of its own.
+//!
+//! Only the group in the foreground may read a terminal and has its keys (Ctrl-C, Ctrl-Z). The command is in a group of its own, so the
+//! foreground is lent to it and taken back after. Not so in a pipeline: there the foreground belongs to all its parts, a pager say, and the
+//! keys come to this process, which passes them on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal as _};
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+
+/// The controlling terminal.
+#[derive(Debug)]
+pub(crate) struct Terminal(File);
+
+impl Terminal {
+    /// The one of this process, if it has one. To be called on the main thread.
+    pub(crate) fn controlling() -> Option<Self> {
+        let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
+        // A group in the background that takes the foreground is stopped for it, unless it blocks this signal.
+        SigSet::from(Signal::SIGTTOU).thread_block().ok()?;
+        Some(Self(terminal))
+    }
+
+    /// Whether this process's group is in the foreground.
+    pub(crate) fn is_ours(&self) -> bool {
+        tcgetpgrp(&self.0) == Ok(getpgrp())
+    }
+
+    /// Whether the foreground is this group's to lend, and its standard streams say that no pipeline needs it.
+    pub(crate) fn is_to_be_lent(&self) -> bool {
+        self.is_ours() && io::stdin().is_terminal() && io::stdout().is_terminal()
+    }
+
+    /// Puts another group into the foreground.
+    pub(crate) fn lend(&self, group: Pid) {
+        // Without the foreground the command runs on, and is stopped when it wants to read.
+        let _ = tcsetpgrp(&self.0, group);
+    }
+
+    /// Puts this process's group into the foreground again, if it had lent it.
+    pub(crate) fn take_back(&self) {
+        if !self.is_ours() {
+            self.lend(getpgrp());
+        }
+    }
+}
