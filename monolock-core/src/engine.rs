@@ -119,7 +119,7 @@ pub struct LockEngine<S> {
     sessions: Slab<Session>,
     locks: Slab<Lock>,
     /// The locks by name.
-    names: HashTable<Key>,
+    names: HashTable<Named>,
     hasher: S,
     deadlines: Deadlines,
     tokens: Arc<TokenSequence>,
@@ -162,6 +162,18 @@ pub(crate) struct Lock {
     last: Option<Key>,
     pub(crate) waiters: u32,
 }
+
+/// Where a name leads. The hash stands beside it, so that a table of a million names can grow without visiting each of them: hashing them
+/// anew would keep all locks waiting for half a second.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    hash: NameHash,
+    lock: Key,
+}
+
+/// Half of a hash: enough for a table whose keys have as many bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NameHash(u32);
 
 /// A session that is out of time, in the order in which such sessions end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -312,9 +324,9 @@ impl<S: BuildHasher> LockEngine<S> {
 
     /// The lock of this name, if anybody claims it.
     pub fn lock(&self, name: LockNameRef<'_>) -> Option<LockView<'_>> {
-        let hash = self.hasher.hash_one(name.as_str());
-        let key = self.names.find(hash, |&key| self.locks[key].name.as_name_ref() == name)?;
-        Some(LockView::new(&self.sessions, &self.locks[*key]))
+        let hash = NameHash::of(name, &self.hasher);
+        let found = self.names.find(hash.spread(), |named| named.is(hash, name, &self.locks))?;
+        Some(LockView::new(&self.sessions, &self.locks[found.lock]))
     }
 
     /// A session, while it lives.
@@ -458,27 +470,25 @@ impl<S: BuildHasher> LockEngine<S> {
 
     fn find_or_create(&mut self, name: LockNameRef<'_>) -> Key {
         let Self { names, locks, hasher, .. } = self;
-        let hash = hasher.hash_one(name.as_str());
-        let rehash = |&key: &Key| hasher.hash_one(locks[key].name.as_str());
-        match names.entry(hash, |&key| locks[key].name.as_name_ref() == name, rehash) {
-            Entry::Occupied(found) => *found.get(),
+        let hash = NameHash::of(name, hasher);
+        match names.entry(hash.spread(), |named| named.is(hash, name, locks), |named| named.hash.spread()) {
+            Entry::Occupied(found) => found.get().lock,
             Entry::Vacant(free) => {
-                let key = locks.insert(Lock::new(name.into()));
-                free.insert(key);
-                key
+                let lock = locks.insert(Lock::new(name.into()));
+                free.insert(Named { hash, lock });
+                lock
             }
         }
     }
 
     fn forget(&mut self, lock: Key) {
         let idle = self.locks.remove(lock).expect("the caller found the lock");
-        let Self { names, locks, hasher, .. } = self;
-        let hash = hasher.hash_one(idle.name.as_str());
-        if let Ok(found) = names.find_entry(hash, |&key| key == lock) {
+        let hash = NameHash::of(idle.name.as_name_ref(), &self.hasher);
+        if let Ok(found) = self.names.find_entry(hash.spread(), |named| named.lock == lock) {
             found.remove();
         }
-        if names.len() < names.capacity() / 8 {
-            names.shrink_to(names.len() * 2, |&key| hasher.hash_one(locks[key].name.as_str()));
+        if self.names.len() < self.names.capacity() / 8 {
+            self.names.shrink_to(self.names.len() * 2, |named| named.hash.spread());
         }
     }
 }
@@ -531,6 +541,25 @@ impl Lock {
     /// How many sessions claim it.
     const fn claims(&self) -> usize {
         self.waiters as usize + self.holder.is_some() as usize
+    }
+}
+
+impl Named {
+    fn is(self, hash: NameHash, name: LockNameRef<'_>, locks: &Slab<Lock>) -> bool {
+        self.hash == hash && locks[self.lock].name.as_name_ref() == name
+    }
+}
+
+impl NameHash {
+    fn of(name: LockNameRef<'_>, hasher: &impl BuildHasher) -> Self {
+        let hash = hasher.hash_one(name.as_str());
+        let folded = (hash >> 32) ^ (hash & u64::from(u32::MAX));
+        Self(u32::try_from(folded).expect("the upper half is empty"))
+    }
+
+    /// What the table takes: it looks at both ends.
+    fn spread(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
