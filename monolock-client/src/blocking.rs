@@ -24,6 +24,7 @@ use std::time::Duration;
 use monolock_core::{Lease, LockName, Timestamp, Token};
 use socket2::{Domain, Socket, Type};
 
+use crate::alarm::SocketWait;
 use crate::backoff::Backoff;
 use crate::cancel::Cancel;
 use crate::claim::{Claim, Outcome};
@@ -409,7 +410,7 @@ impl Keeper {
         let Handle { config, cancel, .. } = &self.handle;
         let outcome = Arc::clone(&self.outcome);
         let claim = Claim::new(self.request.clone(), Arc::clone(&config.clock), cancel.clone(), outcome);
-        let mut connection = Connection { stream, claim, unwritten: Vec::new() };
+        let mut connection = Connection { stream, claim, wait: SocketWait::new(), unwritten: Vec::new() };
         while connection.claim.standing() == Standing::Asking {
             let remaining = until.since(self.handle.now());
             if remaining.is_zero() {
@@ -505,6 +506,7 @@ fn wait_writable(_socket: &Socket, slice: Duration) {
 struct Connection {
     stream: Arc<TcpStream>,
     claim: Claim,
+    wait: SocketWait,
     /// What the socket has not taken yet: at most one frame, since there is at most one unanswered.
     unwritten: Vec<u8>,
 }
@@ -535,7 +537,7 @@ impl Connection {
 
     fn read(&mut self, at_most: Duration) -> io::Result<()> {
         let mut bytes = [0; READ_BYTES];
-        self.stream.set_read_timeout(Some(self.timeout(at_most)))?;
+        self.wait.before_read(&self.stream, self.timeout(at_most))?;
         match (&*self.stream).read(&mut bytes)? {
             0 => self.claim.disconnected(None),
             read => self.claim.receive(&bytes[..read]),

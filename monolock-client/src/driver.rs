@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::alarm::Alarm;
 use crate::backoff::Backoff;
 use crate::cancel::Cancel;
 use crate::claim::{Claim, Outcome};
@@ -249,7 +250,7 @@ impl Client {
         stream.set_nodelay(true).map_err(AttemptFailure::Connect)?;
         let Handle { config, cancel, .. } = &self.handle;
         let claim = Claim::new(request.clone(), Arc::clone(&config.clock), cancel.clone(), Arc::clone(outcome));
-        let mut connection = Connection { stream: Arc::new(stream), claim, unwritten: Vec::new() };
+        let mut connection = Connection { stream: Arc::new(stream), claim, alarm: Alarm::new(), unwritten: Vec::new() };
         while connection.claim.standing() == Standing::Asking {
             connection.step().await;
         }
@@ -399,6 +400,7 @@ fn hang_up(stream: &TcpStream) {
 struct Connection {
     stream: Arc<TcpStream>,
     claim: Claim,
+    alarm: Alarm,
     /// What the socket has not taken yet: at most one frame, since there is at most one unanswered.
     unwritten: Vec<u8>,
 }
@@ -419,7 +421,7 @@ impl Connection {
                 Ok(_) => {}
                 Err(error) => self.claim.disconnected(Some(&error)),
             },
-            () = sleep(self.claim.until_due()) => self.claim.tick(),
+            () = self.alarm.after(self.claim.until_due()) => self.claim.tick(),
         }
     }
 

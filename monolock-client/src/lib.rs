@@ -6,6 +6,7 @@ pub mod blocking;
 pub mod clock;
 pub mod session;
 
+mod alarm;
 mod backoff;
 mod cancel;
 mod claim;
