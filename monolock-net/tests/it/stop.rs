@@ -1,0 +1,152 @@
+//! The controlled stop, and the other one.
+
+use std::io::{ErrorKind, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use monolock_net::Server;
+use tokio::runtime::Builder;
+
+use crate::client::{Client, HEARTBEAT, LONG, PATIENCE, acquire};
+use crate::server::{TestServer, eventually};
+
+const FAREWELL: &str = "server shutting down";
+
+#[test]
+fn a_stop_tells_every_session_and_promotes_nobody() {
+    let server = TestServer::start();
+    let address = server.address();
+    let mut mute = server.connect();
+    let mut half_said = server.connect();
+    half_said.send(&acquire("jobs", LONG)[..9]);
+    let mut sessions = Vec::new();
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        sessions.push(server.holder(name, LONG).0);
+        sessions.extend((0..5).map(|_| server.waiter(name, LONG)));
+    }
+    server.await_connections(2 + sessions.len());
+    server.handle().shutdown();
+    for client in sessions.iter_mut().chain([&mut mute, &mut half_said]) {
+        client.error(0x01, FAREWELL);
+    }
+    drop((sessions, mute, half_said));
+    server.stop();
+    assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn b47_a_stop_before_thousands_is_over_soon() {
+    let server = TestServer::start();
+    let mut sessions: Vec<_> = (0..400).map(|_| server.claim("jobs", LONG)).collect();
+    sessions[0].acquired();
+    sessions[1..].iter_mut().for_each(Client::waiting);
+    server.handle().shutdown();
+    for session in &mut sessions {
+        session.error(0x01, FAREWELL);
+    }
+}
+
+#[test]
+fn a_stop_returns_in_time_whatever_clients_do() {
+    let io_timeout = Duration::from_secs(2);
+    let server = TestServer::with_io_timeout(io_timeout);
+    let _idle = server.holder("idle", LONG);
+    let _mute = server.connect();
+    let flooding = full(&server);
+    let begin = Instant::now();
+    let stopped = server.stop();
+    let took = stopped.returned - begin;
+    assert!(took < io_timeout + Duration::from_secs(1), "{took:?}");
+    drop(flooding);
+}
+
+/// A client whose sockets are full: it sends and never reads.
+fn full(server: &TestServer) -> TcpStream {
+    let (holder, _) = server.holder("full", LONG);
+    let mut stream = holder.into_stream();
+    stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    while stream.write_all(&HEARTBEAT.repeat(1 << 16)).is_ok() {}
+    stream
+}
+
+#[test]
+fn a_stop_without_sessions_returns_at_once_and_twice_is_once() {
+    let server = TestServer::start();
+    let begin = Instant::now();
+    server.handle().shutdown();
+    server.handle().clone().shutdown();
+    let handle = server.handle().clone();
+    assert!(server.stop().returned - begin < PATIENCE);
+    handle.shutdown();
+}
+
+#[test]
+fn a_stop_before_the_start_is_heeded() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = Server::builder().listen(([127, 0, 0, 1], 0).into()).bind().unwrap();
+        server.handle().shutdown();
+        server.run().await;
+    });
+}
+
+#[test]
+fn an_io_timeout_of_zero_is_refused() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let refused = Server::builder().listen(([127, 0, 0, 1], 0).into()).io_timeout(Duration::ZERO).bind();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn a_server_whose_future_is_dropped_stops_too() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = runtime.block_on(async { Server::builder().listen(([127, 0, 0, 1], 0).into()).bind() }).unwrap();
+    let address = server.local_addr();
+    let running = runtime.spawn(server.run());
+    let connect = |frame: &[u8]| {
+        let mut client = Client::connect(address);
+        client.send(frame);
+        client
+    };
+    let mut holder = connect(&acquire("jobs", LONG));
+    holder.acquired();
+    let mut waiter = connect(&acquire("jobs", LONG));
+    waiter.waiting();
+    running.abort();
+    holder.error(0x01, FAREWELL);
+    waiter.error(0x01, FAREWELL);
+    drop((holder, waiter));
+    eventually(|| runtime.metrics().num_alive_tasks() == 0);
+    assert_eq!(runtime.metrics().num_alive_tasks(), 0);
+}
+
+#[test]
+fn run_until_stops_when_it_is_told() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = runtime.block_on(async { Server::builder().listen(([127, 0, 0, 1], 0).into()).bind() }).unwrap();
+    let address = server.local_addr();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = runtime.spawn(server.run_until(async move { stopped.await.unwrap() }));
+    let mut holder = Client::connect(address);
+    holder.acquire("jobs", LONG);
+    holder.acquired();
+    stop.send(()).unwrap();
+    holder.error(0x01, FAREWELL);
+    drop(holder);
+    runtime.block_on(running).unwrap();
+}
+
+#[test]
+fn what_came_and_went_leaves_nothing_behind() {
+    let server = TestServer::start();
+    for round in 0..25 {
+        let clients: Vec<_> = (0..200).map(|place| server.claim(format!("{round}/{}", place % 50), LONG)).collect();
+        for mut client in clients {
+            client.hear();
+            client.reset();
+        }
+    }
+    server.await_connections(0);
+}
