@@ -117,7 +117,7 @@ impl Server {
         drop(stop);
         // Each connection bounds its own parting; this bound is for a runtime that is too busy to let it.
         let parting = shared.connections.wait();
-        if tokio::time::timeout(shared.io_timeout + STOP_MARGIN, parting).await.is_err() {
+        if tokio::time::timeout(shared.io_timeout.saturating_add(STOP_MARGIN), parting).await.is_err() {
             tracing::warn!(left = shared.connections.len(), "stopped with connections still open");
         }
     }

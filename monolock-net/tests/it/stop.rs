@@ -91,6 +91,16 @@ fn a_stop_before_the_start_is_heeded() {
 }
 
 #[test]
+fn an_io_timeout_without_end_is_no_panic() {
+    let server = TestServer::with_io_timeout(Duration::MAX);
+    let (mut holder, _) = server.holder("jobs", LONG);
+    server.handle().shutdown();
+    holder.error(0x01, FAREWELL);
+    drop(holder);
+    server.stop();
+}
+
+#[test]
 fn an_io_timeout_of_zero_is_refused() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
