@@ -56,13 +56,18 @@ pub(crate) fn asks_for_text(argument: &OsStr) -> bool {
     ["-h", "-help", "--help", "-V", "-version", "--version"].iter().any(|text| argument == *text)
 }
 
-/// `-listen` and `-listen=x` with one more dash, if there is such a flag.
+/// `-listen` and `-listen=x` with one more dash; also where there is no such flag, so that the complaint is about the whole word. What begins
+/// with a short flag's letter and is no long flag may be a bundle of short ones.
 fn double_dash(scope: &Command, argument: OsString) -> OsString {
     let Some(text) = argument.to_str() else { return argument };
-    let Some(word) = text.strip_prefix('-').filter(|word| !word.starts_with('-')) else { return argument };
+    let Some(word) = text.strip_prefix('-').filter(|word| word.starts_with(|first: char| first.is_ascii_alphabetic()))
+    else {
+        return argument;
+    };
     let name = word.split_once('=').map_or(word, |(name, _)| name);
-    // One letter is a short flag.
-    if name.len() > 1 && long_flag(scope, name).is_some() { format!("-{text}").into() } else { argument }
+    let is_short = scope.get_arguments().filter_map(Arg::get_short).any(|short| name.starts_with(short));
+    let is_long = name.len() > 1 && (long_flag(scope, name).is_some() || !is_short);
+    if is_long { format!("-{text}").into() } else { argument }
 }
 
 /// The flag that this argument is the whole name of; not `--flag=value`.

@@ -218,7 +218,9 @@ pub(crate) enum Request {
 /// A sentence about the first thing that is wrong.
 pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<Request, Failure> {
     let words: Vec<OsString> = command_line.into_iter().collect();
-    let mut parser = forget_empty_variables(Cli::command());
+    // The version is that of the program, whichever command is asked for it.
+    let parser = Cli::command().mut_subcommands(|command| command.display_name("monolock"));
+    let mut parser = forget_empty_variables(parser);
     if words.get(1).is_some_and(|first| argv::asks_for_text(first)) {
         // The program's own help shows the flags of the command that needs no name.
         parser = ServeArgs::augment_args(parser);
@@ -285,6 +287,7 @@ fn sentence(error: &clap::Error, command: &str) -> String {
             None if command == "run" && !argument.starts_with('-') => {
                 format!("{argument:?} stands where only -- may: put -- between the lock's name and the command")
             }
+            None if argument.starts_with('-') => format!("there is no flag {argument}: see monolock {command} --help"),
             None => format!("there is no place for {argument:?} here: see monolock {command} --help"),
         },
         ErrorKind::InvalidSubcommand => {

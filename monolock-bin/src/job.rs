@@ -89,7 +89,7 @@ impl Job {
     /// Where there is no terminal there is no shell that waits: then somebody stopped the command alone, and will continue it.
     pub(crate) fn stop_with_it(&mut self, signal: Signal, may_go_on: impl FnOnce() -> bool) {
         let Some(terminal) = &self.terminal else { return };
-        terminal.take_back();
+        terminal.take_back_from(self.leader);
         // The whole group, as the terminal's own key does it. This call returns when somebody continues this process.
         let _ = killpg(getpgrp(), Signal::SIGSTOP);
         if may_go_on() {
@@ -143,7 +143,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         if let Some(terminal) = &self.terminal {
-            terminal.take_back();
+            terminal.take_back_from(self.leader);
         }
     }
 }

@@ -39,9 +39,9 @@ impl Terminal {
         let _ = tcsetpgrp(&self.0, group);
     }
 
-    /// Puts this process's group into the foreground again, if it had lent it.
-    pub(crate) fn take_back(&self) {
-        if !self.is_ours() {
+    /// Puts this process's group into the foreground again, if `group` has it still.
+    pub(crate) fn take_back_from(&self, group: Pid) {
+        if tcgetpgrp(&self.0) == Ok(group) {
             self.lend(getpgrp());
         }
     }
