@@ -47,3 +47,71 @@ impl Backoff {
         Some(delay)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use monolock_core::LockName;
+
+    use super::*;
+    use crate::session::LossReason;
+
+    const QUICKLY: Duration = Duration::ZERO;
+
+    fn name() -> LockName {
+        LockName::new("jobs").unwrap()
+    }
+
+    fn lost_by(code: u8) -> Error {
+        Error::lost(name(), LossReason::Server { code: ErrorCode(code), reason: String::new() })
+    }
+
+    #[test]
+    fn b48_delays_double_from_100_ms_to_5_s() {
+        let mut backoff = Backoff::new();
+        let mut longest = || backoff.delay(&lost_by(0x02), QUICKLY, || 1.0).unwrap().as_millis();
+        let delays: Vec<_> = (0..8).map(|_| longest()).collect();
+        assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    }
+
+    #[test]
+    fn b47_the_jitter_is_full() {
+        for code in [0x01, 0x02] {
+            assert_eq!(Backoff::new().delay(&lost_by(code), QUICKLY, || 0.0), Some(Duration::ZERO));
+            assert_eq!(Backoff::new().delay(&lost_by(code), QUICKLY, || 0.5), Some(Duration::from_millis(50)));
+        }
+    }
+
+    #[test]
+    fn b47_a_shutdown_is_answered_at_once_but_only_once() {
+        let mut backoff = Backoff::new();
+        let mut longest = || backoff.delay(&lost_by(0x01), QUICKLY, || 1.0).unwrap().as_millis();
+        assert_eq!([longest(), longest(), longest(), longest()], [100, 100, 200, 400]);
+    }
+
+    #[test]
+    fn an_attempt_that_lasted_begins_anew() {
+        let mut backoff = Backoff::new();
+        for _ in 0..8 {
+            backoff.delay(&lost_by(0x02), QUICKLY, || 1.0);
+        }
+        let after_hours = backoff.delay(&lost_by(0x02), Duration::from_hours(3), || 1.0);
+        assert_eq!(after_hours, Some(FIRST_CEILING));
+    }
+
+    #[test]
+    fn b48_what_is_final_is_not_tried_again() {
+        let refused = |code| Error::refused(name(), String::new(), ErrorCode(code), String::new());
+        let wait = Duration::from_secs(1);
+        for error in [
+            refused(0x10),
+            refused(0x18),
+            lost_by(0x13),
+            Error::cancelled(name()),
+            Error::contended(name()),
+            Error::wait_timeout(name(), wait),
+            Error::lost(name(), LossReason::MaxHold),
+        ] {
+            assert_eq!(Backoff::new().delay(&error, QUICKLY, || 1.0), None, "{error}");
+        }
+    }
+}

@@ -28,6 +28,7 @@ use crate::alarm::SocketWait;
 use crate::backoff::Backoff;
 use crate::cancel::Cancel;
 use crate::claim::{Claim, Outcome};
+use crate::claims::Ticket;
 use crate::config::{Builder, Handle};
 use crate::dial::{Dial, Step};
 use crate::error::{AttemptFailure, Error, WithLockError};
@@ -158,6 +159,12 @@ impl Client {
         self.acquire_with_retry(name, lease).map_err(WithLockError::NotAcquired)?.run(work)
     }
 
+    /// How many claims on this lock are open through this client and its clones, held or waiting. A claim that is made while there
+    /// is one queues behind it, as behind a stranger's.
+    pub fn claims(&self, name: &LockName) -> usize {
+        self.handle.config.claims.count(name)
+    }
+
     fn obtain_persistently(&self, request: &SessionConfig) -> Result<LockGuard, Error> {
         let Handle { cancel, wait_limit, .. } = &self.handle;
         let deadline = wait_limit.map(|wait| self.handle.now().saturating_add(wait));
@@ -182,6 +189,7 @@ impl Client {
         if self.handle.cancel.is_cancelled() {
             return Err(Error::cancelled(name.clone()));
         }
+        let ticket = self.handle.config.claims.enter(name);
         let outcome = Signal::new();
         let line = Line::new();
         let keeper = Keeper {
@@ -205,7 +213,7 @@ impl Client {
             Some(wait) => outcome.wait_timeout(wait).unwrap_or_else(|| Err(Error::wait_timeout(name.clone(), wait))),
             None => outcome.wait_blocking().expect("a keeper ends with an outcome"),
         };
-        Ok(LockGuard { held: waited?, line })
+        Ok(LockGuard { held: waited?, line, _ticket: ticket })
     }
 }
 
@@ -224,6 +232,7 @@ impl Builder<Client> {
 pub struct LockGuard {
     held: Held,
     line: LineEnd,
+    _ticket: Ticket,
 }
 
 impl LockGuard {

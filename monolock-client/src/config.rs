@@ -8,6 +8,7 @@ use std::time::Duration;
 use monolock_core::{Lease, LockName, Timestamp};
 
 use crate::cancel::Cancel;
+use crate::claims::Claims;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Invalid};
 use crate::resolve::Resolver;
@@ -41,6 +42,7 @@ impl<C> Builder<C> {
             max_hold: None,
             clock: Arc::new(SystemClock),
             resolver: Arc::default(),
+            claims: Arc::default(),
         };
         Self { config, client: PhantomData }
     }
@@ -101,6 +103,7 @@ pub(crate) struct Config {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) resolver: Arc<Resolver>,
+    pub(crate) claims: Arc<Claims>,
 }
 
 impl fmt::Debug for Config {

@@ -103,3 +103,58 @@ impl Dial {
 fn share(remaining: Duration, candidates: usize) -> Duration {
     remaining / u32::try_from(candidates.max(1)).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Builder;
+
+    fn dial(addresses: &[&str], connect_timeout: Duration) -> Dial {
+        let (first, rest) = addresses.split_first().unwrap();
+        let builder = Builder::<()>::new((*first).to_owned()).connect_timeout(connect_timeout);
+        let builder = rest.iter().fold(builder, |builder, address| builder.address(*address));
+        let config = builder.into_config().unwrap();
+        Dial::new(Timestamp::ORIGIN, &config, &LockName::new("jobs").unwrap())
+    }
+
+    /// Looks up what comes next, finding these.
+    fn look_up(dial: &mut Dial, now: Timestamp, found: &[&str]) {
+        let Step::LookUp { address, budget } = dial.next_step(now) else { panic!("a look-up comes next") };
+        let found = found.iter().map(|literal| literal.parse().unwrap()).collect();
+        dial.found(address, budget, Some(Ok(found)));
+    }
+
+    fn connect(dial: &mut Dial, now: Timestamp) -> (SocketAddr, Duration) {
+        let Step::Connect { address, budget } = dial.next_step(now) else { panic!("a connection comes next") };
+        (address, budget)
+    }
+
+    #[test]
+    fn b46_each_candidate_has_an_even_share_of_what_is_left() {
+        let mut dial = dial(&["one:1", "two:2"], Duration::from_secs(8));
+        look_up(&mut dial, Timestamp::ORIGIN, &["10.0.0.1:1", "10.0.0.2:1"]);
+        let (first, budget) = connect(&mut dial, Timestamp::ORIGIN);
+        assert_eq!(budget, Duration::from_secs(2));
+        dial.failed(first, AttemptFailure::NoTime(budget)).unwrap();
+        // It used less than its share: the next one has the rest.
+        let (second, budget) = connect(&mut dial, Timestamp::from_millis(1000));
+        assert_eq!(budget, Duration::from_secs(3));
+        dial.failed(second, AttemptFailure::NoTime(budget)).unwrap();
+        look_up(&mut dial, Timestamp::from_millis(4000), &["10.0.0.3:2"]);
+        let (third, budget) = connect(&mut dial, Timestamp::from_millis(4500));
+        assert_eq!(budget, Duration::from_millis(3500));
+        dial.failed(third, AttemptFailure::NoTime(budget)).unwrap();
+        let Step::Exhausted(error) = dial.next_step(Timestamp::from_millis(8000)) else { panic!("nobody is left") };
+        for address in [first, second, third] {
+            assert!(error.to_string().contains(&address.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn b46_a_name_without_addresses_leaves_the_turn_to_the_next() {
+        let mut dial = dial(&["one:1", "two:2"], Duration::from_secs(8));
+        look_up(&mut dial, Timestamp::ORIGIN, &[]);
+        look_up(&mut dial, Timestamp::ORIGIN, &["10.0.0.3:2"]);
+        assert_eq!(connect(&mut dial, Timestamp::ORIGIN).1, Duration::from_secs(8));
+    }
+}

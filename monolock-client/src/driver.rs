@@ -23,6 +23,7 @@ use crate::alarm::Alarm;
 use crate::backoff::Backoff;
 use crate::cancel::Cancel;
 use crate::claim::{Claim, Outcome};
+use crate::claims::Ticket;
 use crate::config::{Builder, Handle};
 use crate::dial::{Dial, Step};
 use crate::error::{AttemptFailure, Error, WithLockError};
@@ -161,6 +162,12 @@ impl Client {
         guard.run(work).await
     }
 
+    /// How many claims on this lock are open through this client and its clones, held or waiting. A claim that is made while there
+    /// is one queues behind it, as behind a stranger's.
+    pub fn claims(&self, name: &LockName) -> usize {
+        self.handle.config.claims.count(name)
+    }
+
     /// Acquiring, within the wait limit and unless cancelled.
     async fn bounded(
         &self,
@@ -206,6 +213,7 @@ impl Client {
 
     /// One attempt.
     async fn obtain(&self, request: &SessionConfig, patience: Patience) -> Result<LockGuard, Error> {
+        let ticket = self.handle.config.claims.enter(&request.name);
         let outcome = Signal::new();
         let connection = self.open(request, &outcome).await?;
         if connection.claim.standing() == Standing::Queued && patience == Patience::None {
@@ -213,7 +221,7 @@ impl Client {
         }
         let line = Line::spawn(connection);
         let held = outcome.wait().await?;
-        Ok(LockGuard { held, line })
+        Ok(LockGuard { held, line, _ticket: ticket })
     }
 
     /// Connects to the first address whose server takes the claim in, within the connect timeout.
@@ -283,6 +291,7 @@ enum Patience {
 pub struct LockGuard {
     held: Held,
     line: Line,
+    _ticket: Ticket,
 }
 
 impl LockGuard {
@@ -313,16 +322,11 @@ impl LockGuard {
 
     /// Releases the lock, and returns when the connection is closed on this side. Nothing is waited for from the server.
     pub async fn release(mut self) {
-        self.let_go();
-        if let Some(task) = self.line.task.take() {
+        self.held.release();
+        if let Some(task) = self.line.hang_up() {
             // It was aborted, or it had ended: there is nothing to learn from it.
             let _ = task.await;
         }
-    }
-
-    fn let_go(&self) {
-        self.held.release();
-        self.line.hang_up();
     }
 
     async fn run<T, E, F, W>(self, work: W) -> Result<T, WithLockError<E>>
@@ -352,8 +356,9 @@ impl LockGuard {
 }
 
 impl Drop for LockGuard {
+    /// The hold is over first; then the line hangs up, as every line does.
     fn drop(&mut self) {
-        self.let_go();
+        self.held.release();
     }
 }
 
@@ -376,11 +381,12 @@ impl Line {
         Self { stream, task: Some(task) }
     }
 
-    fn hang_up(&self) {
+    /// Hangs up, the first time; the task that kept the session is on its way out.
+    fn hang_up(&mut self) -> Option<JoinHandle<()>> {
+        let task = self.task.take()?;
         hang_up(&self.stream);
-        if let Some(task) = &self.task {
-            task.abort();
-        }
+        task.abort();
+        Some(task)
     }
 }
 

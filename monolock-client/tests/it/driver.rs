@@ -532,6 +532,28 @@ async fn b11_the_connection_closes_when_the_work_unwinds() {
 }
 
 #[tokio::test]
+async fn b27_a_client_knows_its_own_claims_and_queues_behind_them() {
+    let play = Server::bind().play(|server| {
+        let mut holder = server.accept_claim();
+        holder.sends(&acquired(41));
+        let mut waiter = server.accept_claim();
+        waiter.sends(WAITING);
+        waiter.reads_to_the_end();
+        holder.reads_to_the_end();
+    });
+    let client = client(&play);
+    let guard = client.acquire("jobs", LONG).await.unwrap();
+    let name = guard.name().clone();
+    assert_eq!(client.clone().claims(&name), 1);
+    let waiting = client.acquire_within("jobs", LONG, Duration::from_millis(100)).await;
+    assert_eq!(waiting.unwrap_err().kind(), ErrorKind::WaitTimeout);
+    assert_eq!(client.claims(&name), 1);
+    guard.release().await;
+    assert_eq!(client.claims(&name), 0);
+    play.finish();
+}
+
+#[tokio::test]
 async fn b50_dropping_a_future_closes_its_socket_in_every_stage() {
     let play = Server::bind().play(|server| {
         server.accept_claim().reads_to_the_end();

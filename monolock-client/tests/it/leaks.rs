@@ -1,6 +1,6 @@
-//! B50: after a thousand cancelled rounds in every stage, the process has what it had before.
+//! What a process has: after a thousand cancelled rounds in every stage (B50), what it had before.
 //!
-//! Counts of threads and sockets belong to a whole process, so each test runs in one of its own: this binary again, told to run one
+//! Counts of threads and sockets belong to a whole process, so each of these tests runs in one of its own: this binary again, told to run one
 //! ignored test.
 
 #![cfg(target_os = "linux")]
@@ -25,6 +25,11 @@ fn b50_a_thousand_dropped_futures_leave_nothing_behind() {
 #[test]
 fn b50_a_thousand_cancelled_calls_leave_no_thread_or_socket_behind() {
     in_a_process_of_its_own("leaks::blocking_rounds");
+}
+
+#[test]
+fn b04_the_timer_of_a_session_runs_on_through_suspend() {
+    in_a_process_of_its_own("leaks::timer_of_a_session");
 }
 
 fn in_a_process_of_its_own(name: &str) {
@@ -141,4 +146,28 @@ fn blocking_rounds() {
         }
         comes_back_to(&baseline);
     }
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn timer_of_a_session() {
+    /// `CLOCK_BOOTTIME`, as the kernel writes it.
+    const BOOT_CLOCK: &str = "clockid: 7";
+    let timers = || {
+        let infos = fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(Result::ok);
+        infos.filter_map(|info| fs::read_to_string(info.path()).ok()).filter(|info| info.contains(BOOT_CLOCK)).count()
+    };
+    let (_, address) = stages().pop().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let before = timers();
+        let guard = Client::builder(&address).build().unwrap().acquire("jobs", LONG).await.unwrap();
+        assert_eq!(timers(), before + 1);
+        guard.release().await;
+        assert_eq!(timers(), before);
+    });
+    let before = timers();
+    let guard = blocking::Client::builder(&address).build().unwrap().acquire("jobs", LONG).unwrap();
+    assert_eq!(timers(), before + 1);
+    drop(guard);
 }
