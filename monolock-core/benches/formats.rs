@@ -39,7 +39,7 @@ fn encode_acquired(bencher: Bencher<'_, '_>) {
     });
 }
 
-#[divan::bench(args = ["*", "tenant-0007/*", "*/nightly-*/eu?", "*a*a*a*a*b"])]
+#[divan::bench(args = ["*", "tenant-0007/*", "*/nightly-*/eu?", "*a*a*a*a*b", "other-*"])]
 fn glob(bencher: Bencher<'_, '_>, pattern: &str) {
     let glob = Glob::new(pattern);
     bencher.bench_local(|| glob.matches(black_box(NAME)));

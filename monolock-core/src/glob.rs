@@ -11,6 +11,9 @@ use core::fmt;
 /// Bits in one word of a state set.
 const WORD_BITS: usize = u64::BITS as usize;
 
+/// A pattern of so many words matches without asking for memory: one for a lock's name never does.
+const FEW_WORDS: usize = 4;
+
 /// A compiled pattern.
 ///
 /// ```
@@ -55,12 +58,16 @@ impl Glob {
     /// Whether the whole of `text` matches. Takes time linear in the text, times one word operation for each 64 characters of
     /// the pattern.
     pub fn matches(&self, text: &str) -> bool {
-        let mut states = vec![0; self.looping.len()];
-        insert(&mut states, 0);
-        for character in text.chars() {
-            self.step(&mut states, character);
-        }
-        contains(&states, self.length)
+        let (mut few, mut many);
+        let states = if self.looping.len() <= FEW_WORDS {
+            few = [0; FEW_WORDS];
+            &mut few[..self.looping.len()]
+        } else {
+            many = vec![0; self.looping.len()];
+            &mut many[..]
+        };
+        insert(states, 0);
+        text.chars().all(|character| self.step(states, character)) && contains(states, self.length)
     }
 
     /// The pattern as it was given.
@@ -68,15 +75,18 @@ impl Glob {
         &self.pattern
     }
 
-    fn step(&self, states: &mut [u64], character: char) {
+    /// Whether any state is left.
+    fn step(&self, states: &mut [u64], character: char) -> bool {
         let literal = self.literal.binary_search_by_key(&character, |&(key, _)| key).ok();
         let literal = literal.map(|at| self.literal[at].1.as_slice());
-        let mut carry = 0;
+        let (mut carry, mut left) = (0, 0);
         for (word, state) in states.iter_mut().enumerate() {
             let advancing = *state & (self.any[word] | literal.map_or(0, |states| states[word]));
             *state = (*state & self.looping[word]) | (advancing << 1) | carry;
             carry = advancing >> (WORD_BITS - 1);
+            left |= *state;
         }
+        left != 0
     }
 
     fn literal_states(&mut self, character: char) -> &mut [u64] {
