@@ -161,7 +161,8 @@ impl Effects {
         self.0.iter()
     }
 
-    /// Takes all effects out, oldest first, and keeps the memory for the next input.
+    /// Takes all effects out, oldest first, and keeps the memory for the next input; [`clear`](Self::clear) then gives back what a rare
+    /// large number of them took.
     pub fn drain(&mut self) -> vec::Drain<'_, Effect> {
         self.0.drain(..)
     }

@@ -53,7 +53,7 @@ pub struct Acquire<'a> {
 pub enum AcquireError {
     /// The engine was [closed](LockEngine::close).
     Closed,
-    /// 2^32 − 1 sessions exist.
+    /// The engine has as many sessions as it can count: 2^32 − 256.
     Full,
 }
 

@@ -88,7 +88,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Whether [`insert`](Self::insert) would find no key: 2^32 − 1 values are stored.
+    /// Whether [`insert`](Self::insert) would find no key: 2^32 − 256 values are stored.
     pub(crate) fn is_full(&self) -> bool {
         self.open.is_empty() && Key::new(self.pages.len(), PAGE_SLOTS - 1).is_none()
     }
