@@ -1,5 +1,7 @@
 //! Each `ERROR` that a client can earn, in its exact bytes, and as early as its bytes decide.
 
+use std::time::Duration;
+
 use crate::client::{Client, HEARTBEAT, LONG, acquire};
 use crate::server::TestServer;
 
@@ -117,6 +119,17 @@ fn what_is_right_is_answered_before_what_is_wrong_behind_it() {
     }
     client.error(0x13, "unknown message type: 0x7f");
     server.holder("jobs", LONG);
+}
+
+#[test]
+fn the_end_follows_an_error_at_once_and_the_socket_is_closed_soon_whatever_the_client_does() {
+    // No time passes: the end of the stream does not wait for the end of the drain.
+    let server = TestServer::with_time_on_demand(Duration::from_mins(1));
+    let mut client = server.claim("jobs", 0);
+    client.error(0x17, "lease must be positive");
+    assert_eq!(server.connections(), 1);
+    server.advance(Duration::from_secs(2));
+    assert_eq!(server.connections(), 0);
 }
 
 #[test]

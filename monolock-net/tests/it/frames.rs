@@ -104,15 +104,12 @@ fn a_holder_that_lets_go_in_whatever_way_promotes_the_next_at_once() {
 #[test]
 fn a_holder_that_is_reset_with_unread_answers_promotes_the_next_at_once() {
     let server = TestServer::start();
-    let mut holder = server.claim("jobs", LONG);
+    let (mut holder, first) = server.holder("jobs", LONG);
     holder.send(&HEARTBEAT.repeat(10));
-    let mut next = server.claim("jobs", LONG);
+    let mut next = server.waiter("jobs", LONG);
     // A close with unread bytes is a reset by itself.
     drop(holder);
-    while next.hear() == Heard::Waiting {}
-    next.send(&HEARTBEAT);
-    let token = next.acquired();
-    next.still_holds(token);
+    assert!(next.acquired() > first);
 }
 
 #[test]
