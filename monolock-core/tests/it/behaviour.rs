@@ -119,10 +119,10 @@ fn a_late_tick_ends_in_the_order_of_the_deadlines() {
 fn a_late_tick_puts_a_session_that_was_heard_where_its_new_deadline_lies() {
     check(
         "
-         0s acquire x a lease=10s      -> a granted #1
-         0s acquire y b lease=12s      -> b granted #2
-         5s heartbeat a                -> a holds #1
-         1h tick                       -> b expired #2; a expired #1
+          0s acquire x a lease=10ms     -> a granted #1
+          0s acquire y b lease=12ms     -> b granted #2
+         5ms heartbeat a                -> a holds #1
+          1h tick                       -> b expired #2; a expired #1
         ",
     );
 }
