@@ -220,7 +220,7 @@ pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<
     let words: Vec<OsString> = command_line.into_iter().collect();
     // The version is that of the program, whichever command is asked for it.
     let parser = Cli::command().mut_subcommands(|command| command.display_name("monolock"));
-    let mut parser = forget_empty_variables(parser);
+    let mut parser = adjust(parser);
     if words.get(1).is_some_and(|first| argv::asks_for_text(first)) {
         // The program's own help shows the flags of the command that needs no name.
         parser = ServeArgs::augment_args(parser);
@@ -242,13 +242,14 @@ pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<
     }
 }
 
-/// An empty variable counts as unset.
-fn forget_empty_variables(command: clap::Command) -> clap::Command {
-    let forget = |arg: clap::Arg| {
-        let empty = arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
-        if empty { arg.env(Resettable::Reset) } else { arg }
+/// An empty variable counts as unset, and what follows a flag is its value, whatever it begins with.
+fn adjust(command: clap::Command) -> clap::Command {
+    let adjust_arg = |arg: clap::Arg| {
+        let is_empty = arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
+        let arg = if is_empty { arg.env(Resettable::Reset) } else { arg };
+        if arg.get_action().takes_values() && !arg.is_positional() { arg.allow_hyphen_values(true) } else { arg }
     };
-    command.mut_args(forget).mut_subcommands(forget_empty_variables)
+    command.mut_args(adjust_arg).mut_subcommands(adjust)
 }
 
 /// What `--wait` and `--try` come to: a flag wins over the other one's variable as over its own.

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp};
 use tokio::signal::unix::{self, SignalKind};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use crate::failure::{RUN_FAILED, signal_status};
 use crate::own;
@@ -102,20 +102,24 @@ impl Job {
     }
 
     /// Ends the whole group: SIGTERM, and after `grace` SIGKILL. A group that is stopped stays so: it is not to run without the lock.
-    pub(crate) async fn end(&mut self, grace: Duration) {
+    pub(crate) async fn end(self, grace: Duration) {
+        // What loses its parent now comes to this process, which then sees it end, whether or not the system's first process reaps.
+        #[cfg(target_os = "linux")]
+        let _ = nix::sys::prctl::set_child_subreaper(true);
         self.signal(Signal::SIGTERM);
-        if timeout_at(Instant::now() + grace, self.gone()).await.is_err() {
+        if timeout(grace, self.gone()).await.is_err() {
             self.signal(Signal::SIGKILL);
-            let _ = timeout_at(Instant::now() + KILL_TIME, self.gone()).await;
+            let _ = timeout(KILL_TIME, self.gone()).await;
         }
     }
 
     /// Waits until nobody is left in the group.
-    async fn gone(&mut self) {
+    async fn gone(&self) {
+        let group = Pid::from_raw(-self.leader.as_raw());
         loop {
-            // The leader is in the group until it has been asked how it ended.
-            let _ = self.look();
-            if self.ended.is_some() && killpg(self.leader, None).is_err() {
+            // A process is in its group until its parent has asked how it ended.
+            while waitpid(group, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status.pid().is_some()) {}
+            if killpg(self.leader, None).is_err() {
                 return;
             }
             sleep(LOOK_INTERVAL).await;

@@ -60,7 +60,7 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(duration) if !duration.is_zero() && duration <= LONGEST => Ok(duration),
         Ok(duration) if duration.is_zero() => Err("must be more than zero, such as 5s".to_owned()),
-        Ok(_) => Err(format!("must not be more than {}", humantime::format_duration(LONGEST))),
+        Ok(_) => Err(format!("must not be more than {}ms (49.7 days)", LONGEST.as_millis())),
         Err(_) => Err("must be a duration, such as 5s, 250ms or 1m30s".to_owned()),
     }
 }

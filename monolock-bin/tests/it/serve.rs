@@ -1,0 +1,139 @@
+//! The server as a process: the handover through it, its signals, its log.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use nix::pty::openpty;
+use nix::sys::signal::Signal;
+
+use crate::support::{Frame, Process, Server, assert_fails, monolock, words};
+
+/// What a stop may take beyond the io-timeout: a second by contract, and one for a busy machine.
+const STOP_SLACK: Duration = Duration::from_secs(2);
+
+#[test]
+fn the_quick_starts_handover() {
+    let server = Server::start();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.acquire("nightly-import", 2000);
+    let token = a.expect_acquired();
+    b.acquire("nightly-import", 2000);
+    b.expect(Frame::Waiting);
+
+    a.heartbeat();
+    a.expect(Frame::Acquired(token));
+    b.heartbeat();
+    b.expect(Frame::Waiting);
+
+    drop(a);
+    assert!(b.expect_acquired() > token);
+}
+
+#[test]
+fn an_address_that_is_taken_is_named_with_its_flag() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let sentence = format!(
+        "cannot listen on {address}: Address already in use (os error 98); choose another address with --listen or MONOLOCK_LISTEN_ADDRESS"
+    );
+    if cfg!(target_os = "linux") {
+        assert_fails(&mut monolock(["--listen", &address.to_string()]), 1, &sentence);
+    }
+}
+
+#[test]
+fn sigterm_tells_holder_and_waiter_and_promotes_nobody() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut server = Server::start();
+        let mut holder = server.hold("jobs");
+        let mut waiter = server.queue("jobs");
+        let mut silent = server.connect();
+
+        let begun = Instant::now();
+        server.process.signal(signal);
+        for session in [&mut holder, &mut waiter, &mut silent] {
+            session.expect(Frame::Error(0x01));
+            session.expect(Frame::End);
+        }
+        drop((holder, waiter, silent));
+        assert!(server.process.stderr_line("stopping").contains(signal.as_str()));
+        assert_eq!(server.process.status(), 0);
+        assert!(begun.elapsed() < Duration::from_secs(5) + STOP_SLACK);
+        assert!(TcpStream::connect(server.address).is_err(), "the listener is closed");
+    }
+}
+
+#[test]
+fn a_stop_ends_within_the_io_timeout_whatever_clients_do() {
+    let mut server = Server::start_with(monolock(words("--listen 127.0.0.1:0 --io-timeout 500ms")));
+    let mut clogged = server.hold("jobs");
+    clogged.clog();
+    let deaf = server.queue("jobs");
+
+    let begun = Instant::now();
+    server.process.signal(Signal::SIGTERM);
+    assert_eq!(server.process.status(), 0);
+    assert!(begun.elapsed() < Duration::from_millis(500) + STOP_SLACK, "{:?}", begun.elapsed());
+    drop((clogged, deaf));
+}
+
+#[test]
+fn a_second_signal_ends_the_stop_at_once() {
+    for (second, status) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+        let mut server = Server::start_with(monolock(words("--listen 127.0.0.1:0 --io-timeout 1h")));
+        let mut clogged = server.hold("jobs");
+        clogged.clog();
+
+        server.process.signal(Signal::SIGTERM);
+        server.process.stderr_line("stopping");
+        server.process.signal(second);
+        assert_eq!(server.process.status(), status);
+    }
+}
+
+#[test]
+fn sighup_changes_nothing() {
+    let server = Server::start();
+    let mut holder = server.hold("jobs");
+    server.process.signal(Signal::SIGHUP);
+    server.process.stderr_line("nothing to reload");
+    holder.heartbeat();
+    holder.expect_acquired();
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_stop_the_server() {
+    let server = Server::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let address = server.address;
+    drop(server);
+    let process = Process::start_with_stderr(&mut monolock(["--listen", &address.to_string()]), writer);
+    let mut log = std::io::BufReader::new(reader);
+    std::io::BufRead::read_line(&mut log, &mut String::new()).unwrap();
+    drop(log);
+
+    process.signal(Signal::SIGHUP);
+    let server = Server { process, address };
+    let mut holder = server.hold("jobs");
+    server.process.signal(Signal::SIGHUP);
+    holder.heartbeat();
+    holder.expect_acquired();
+}
+
+#[test]
+fn the_log_is_coloured_on_terminals_that_want_it() {
+    let first_words = |no_color: &str| {
+        let terminal = openpty(None, None).unwrap();
+        let mut command = monolock(words("--listen 127.0.0.1:0"));
+        let process = Process::start_with_stderr(command.env("NO_COLOR", no_color), terminal.slave);
+        let mut bytes = [0; 512];
+        let read = std::fs::File::from(terminal.master).read(&mut bytes).unwrap();
+        drop(process);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    };
+    assert!(first_words("").contains('\x1b'));
+    assert!(!first_words("1").contains('\x1b'));
+    let plain = Process::start(&mut monolock(words("--listen 127.0.0.1:0")));
+    assert!(!plain.stderr_line("listening").contains('\x1b'));
+}

@@ -1,0 +1,349 @@
+//! Processes, raw sessions and a scripted server, each of which waits for what it expects, and not for ever.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt::Debug;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use monolock_core::wire::{ClientFrame, ServerFrame, decode_server};
+use monolock_core::{Lease, LockName};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Whatever is expected has come by then, on the slowest machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The program, without the variables of whoever runs the tests.
+pub(crate) fn monolock<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_monolock"));
+    for (variable, _) in env::vars_os() {
+        if variable.as_encoded_bytes().starts_with(b"MONOLOCK_") {
+            command.env_remove(variable);
+        }
+    }
+    command.args(arguments);
+    command
+}
+
+/// Words of a command line, where none has a space.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// How a process ended, and what it had said.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// As a shell reports it.
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a process to its end.
+pub(crate) fn outcome(command: &mut Command) -> Ended {
+    let mut process = Process::start(command);
+    drop(process.stdin.take());
+    let status = process.status();
+    let rest = |lines: &Receiver<String>| {
+        let lines: Vec<String> = std::iter::from_fn(|| lines.recv_timeout(PATIENCE).ok()).collect();
+        lines.into_iter().map(|line| line + "\n").collect()
+    };
+    Ended { status, stdout: rest(&process.stdout), stderr: rest(&process.stderr) }
+}
+
+/// A running process, which does not outlive this.
+pub(crate) struct Process {
+    pid: Pid,
+    pub(crate) stdin: Option<ChildStdin>,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+    ended: Receiver<ExitStatus>,
+    status: Option<i32>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self::watch(command.stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Like [`start`](Self::start), with a stderr of the caller's.
+    pub(crate) fn start_with_stderr(command: &mut Command, stderr: impl Into<Stdio>) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self::watch(command.stderr(stderr).spawn().unwrap())
+    }
+
+    fn watch(mut child: Child) -> Self {
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().map_or_else(|| channel().1, lines);
+        let stderr = child.stderr.take().map_or_else(|| channel().1, lines);
+        let (sender, ended) = channel();
+        thread::spawn(move || sender.send(child.wait().unwrap()));
+        Self { pid, stdin, stdout, stderr, ended, status: None }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid, signal).unwrap();
+    }
+
+    /// Writes a line to its stdin.
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// The next line on stdout.
+    pub(crate) fn line(&self) -> String {
+        self.stdout.recv_timeout(PATIENCE).expect("a line on stdout")
+    }
+
+    /// Waits until nobody has its stdout any more, itself and its children.
+    pub(crate) fn expect_stdout_closed(&self) {
+        assert_eq!(self.stdout.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+    }
+
+    /// The first line on stderr that has `text` in it.
+    pub(crate) fn stderr_line(&self, text: &str) -> String {
+        loop {
+            let line =
+                self.stderr.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no {text:?} on stderr: {error}"));
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits for its end, and says how it ended, as a shell reports it.
+    pub(crate) fn status(&mut self) -> i32 {
+        *self.status.get_or_insert_with(|| {
+            let status = self.ended.recv_timeout(PATIENCE).expect("the process ends");
+            status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.status.is_none() && self.ended.try_recv().is_err() {
+            // Its waiter has not reaped it, or has so just now.
+            let _ = kill(self.pid, Signal::SIGKILL);
+        }
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// A running server on a free port.
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::start_with(monolock(words("--listen 127.0.0.1:0")))
+    }
+
+    /// Reads the address out of the log.
+    pub(crate) fn start_with(mut command: Command) -> Self {
+        let process = Process::start(command.args(["--log-format", "json"]));
+        let line = process.stderr_line("listening");
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let address = event["address"].as_str().unwrap().parse().unwrap();
+        Self { process, address }
+    }
+
+    pub(crate) fn connect(&self) -> Session {
+        Session::new(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// A session that owns the lock.
+    pub(crate) fn hold(&self, name: &str) -> Session {
+        let mut session = self.connect();
+        session.acquire(name, 60_000);
+        session.expect_acquired();
+        session
+    }
+
+    /// A session in the lock's queue.
+    pub(crate) fn queue(&self, name: &str) -> Session {
+        let mut session = self.connect();
+        session.acquire(name, 60_000);
+        session.expect(Frame::Waiting);
+        session
+    }
+}
+
+/// What a server sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    Waiting,
+    Acquired(u64),
+    Error(u8),
+    /// The end of the stream, in order or by a reset.
+    End,
+}
+
+/// A raw connection to a server.
+pub(crate) struct Session {
+    pub(crate) stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Session {
+    fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, unread: Vec::new() }
+    }
+
+    pub(crate) fn acquire(&mut self, name: &str, lease_ms: u32) {
+        let (name, lease) = (LockName::new(name).unwrap(), Lease::from_millis(lease_ms).unwrap());
+        let mut bytes = Vec::new();
+        ClientFrame::Acquire { lease, name: name.as_name_ref() }.encode(&mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    pub(crate) fn heartbeat(&mut self) {
+        self.stream.write_all(&[0x02]).unwrap();
+    }
+
+    pub(crate) fn frame(&mut self) -> Frame {
+        loop {
+            if let Some((frame, bytes)) = decode_server(&self.unread).unwrap() {
+                let frame = match frame {
+                    ServerFrame::Waiting => Frame::Waiting,
+                    ServerFrame::Acquired { token } => Frame::Acquired(token.get()),
+                    ServerFrame::Error { code, .. } => Frame::Error(code.0),
+                };
+                self.unread.drain(..bytes);
+                return frame;
+            }
+            let mut bytes = [0; 512];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Frame::End,
+                Ok(read) => self.unread.extend_from_slice(&bytes[..read]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Frame::End,
+                Err(error) => panic!("no frame: {error}"),
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(&mut self, frame: Frame) {
+        assert_eq!(self.frame(), frame);
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_acquired(&mut self) -> u64 {
+        match self.frame() {
+            Frame::Acquired(token) => token,
+            other @ (Frame::Waiting | Frame::Error(_) | Frame::End) => panic!("ACQUIRED was expected, {other:?} came"),
+        }
+    }
+
+    /// Sends heartbeats and reads nothing, until no more fit.
+    pub(crate) fn clog(&mut self) {
+        // What does not fit now may fit when the server has read some; where that takes so long, both ways are full.
+        self.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        while let Ok(1..) = self.stream.write(&[0x02; 4096]) {}
+    }
+}
+
+/// A server of which the test itself says every word.
+pub(crate) struct ScriptedServer {
+    listener: TcpListener,
+    pub(crate) address: SocketAddr,
+}
+
+/// A client's connection to a [`ScriptedServer`].
+pub(crate) struct Claimant(TcpStream);
+
+impl ScriptedServer {
+    pub(crate) fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        Self { listener, address }
+    }
+
+    /// Accepts the next client, which asks for the lock `name`.
+    pub(crate) fn expect_claim(&self, name: &str) -> Claimant {
+        let (mut stream, _) = self.listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut bytes = vec![0; 8 + name.len()];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!((bytes[0], &bytes[8..]), (0x01, name.as_bytes()));
+        Claimant(stream)
+    }
+}
+
+impl Claimant {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn waiting(&mut self) {
+        self.send(&[0x11]);
+    }
+
+    pub(crate) fn acquired(&mut self) {
+        self.send(&[0x12, 0, 0, 0, 0, 0, 0, 0, 41]);
+    }
+
+    pub(crate) fn error(&mut self, code: u8) {
+        self.send(&[0x13, code, 0]);
+    }
+
+    /// Reads until the client has closed the connection.
+    pub(crate) fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+}
+
+/// The one line that a failure is told in.
+#[track_caller]
+pub(crate) fn assert_fails(command: &mut Command, status: i32, sentence: &str) {
+    let expected = Ended { status, stdout: String::new(), stderr: format!("monolock: {sentence}\n") };
+    assert_eq!(outcome(command), expected);
+}
+
+/// Whether the test's own process ignores a signal, and so do its children.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal as i32 - 1) & 1 == 1)
+}
+
+/// Asserts that the texts stand in `story` in this order.
+#[track_caller]
+pub(crate) fn assert_in_order(story: &str, texts: &[impl AsRef<str> + Debug]) {
+    let mut rest = story;
+    for text in texts {
+        let (_, after) =
+            rest.split_once(text.as_ref()).unwrap_or_else(|| panic!("{text:?} is not, or too early, in:\n{story}"));
+        rest = after;
+    }
+}
