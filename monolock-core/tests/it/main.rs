@@ -1,6 +1,7 @@
 //! Everything that monolock-core promises, through its public door.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails where it stands")]
 
+mod agreement;
 mod behaviour;
 mod glob;
 mod invariants;

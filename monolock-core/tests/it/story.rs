@@ -116,6 +116,8 @@ struct Temper {
     longest_step: u64,
     /// Of ten inputs about a claim, how many are heartbeats.
     patience: u64,
+    /// Of a hundred steps, how many let time pass. Where few do, sessions become many.
+    haste: u64,
 }
 
 /// The longest lease, in milliseconds.
@@ -176,6 +178,7 @@ impl Temper {
             longest_lease: [1, 8, 40, 400, 10_000, 3_600_000, FORTY_NINE_DAYS][dice.index(7)],
             longest_step: [500_000, 3_000_000, 50_000_000, 1_000_000_000, 1 << 45, 1 << 54][dice.index(6)],
             patience: [2, 5, 8][dice.index(3)],
+            haste: [100, 100, 30, 1][dice.index(4)],
         }
     }
 
@@ -192,6 +195,9 @@ impl Temper {
 
     fn advance(&self, dice: &mut dyn Dice) -> Advance {
         let any = |dice: &mut dyn Dice| Duration::from_nanos(dice.magnitude(0..=self.longest_step));
+        if dice.below(100) >= self.haste {
+            return Advance::Still;
+        }
         match dice.below(16) {
             0..5 => Advance::Still,
             5 => Advance::Back(any(dice)),
