@@ -1,7 +1,7 @@
 //! The wire format, version 1: frames to bytes and bytes to frames.
 //!
-//! Decoding is incremental and copies nothing: it looks at the bytes that have come, answers as soon as they decide, and never asks
-//! for a byte that a frame does not need. Where a frame is wrong in several ways, the first wrong field in the order of its bytes
+//! Decoding is incremental and copies nothing: it looks at the bytes that have come, answers as soon as they decide (about a name, once
+//! it is whole), and never asks for a byte that a frame does not need. Where a frame is wrong in several ways, the first wrong field in the order of its bytes
 //! decides (`PROTOCOL.md`, "Errors"). This module knows nothing of engines and sessions beyond [`Phase`].
 
 use alloc::vec::Vec;
