@@ -103,3 +103,18 @@ impl Claim {
         }
     }
 }
+
+impl Drop for Claim {
+    /// Whoever let this claim go without its end (an aborted task, a runtime that stops, a panic) leaves nobody waiting. A hold that
+    /// was released, and an outcome that is known, are past being told.
+    fn drop(&mut self) {
+        let reason = LossReason::Closed { error: None };
+        match (&self.held, self.standing()) {
+            (Some(held), _) => held.end(reason),
+            (None, Standing::Queued) => {
+                self.outcome.set(Err(Error::lost(self.session.config().name.clone(), reason)));
+            }
+            (None, Standing::Asking | Standing::Holding { .. } | Standing::Over) => {}
+        }
+    }
+}

@@ -376,7 +376,6 @@ impl Line {
             while !connection.claim.is_over() {
                 connection.step().await;
             }
-            hang_up(&connection.stream);
         });
         Self { stream, task: Some(task) }
     }
@@ -409,6 +408,12 @@ struct Connection {
     alarm: Alarm,
     /// What the socket has not taken yet: at most one frame, since there is at most one unanswered.
     unwritten: Vec<u8>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        hang_up(&self.stream);
+    }
 }
 
 impl Connection {
