@@ -201,9 +201,12 @@ async fn run_on_demand(server: Server, mut advances: UnboundedReceiver<Advance>)
     let mut running = pin!(server.run());
     let returned = loop {
         tokio::select! {
+            biased;
             () = &mut running => break true,
             advance = advances.recv() => match advance {
                 Some(Advance { by, done }) => {
+                    // What has begun begins before the time passes.
+                    settle().await;
                     tokio::time::advance(by).await;
                     settle().await;
                     done.send(()).unwrap();
