@@ -144,6 +144,17 @@ fn count_answers(stream: &TcpStream, token: u64) -> usize {
 }
 
 #[test]
+fn a_reset_is_heeded_at_once_though_the_socket_takes_no_more() {
+    let server = TestServer::start();
+    let (mut full, first) = server.holder("jobs", LONG);
+    let mut next = server.waiter("jobs", LONG);
+    full.fill();
+    full.reset();
+    assert!(next.acquired() > first);
+    server.await_connections(1);
+}
+
+#[test]
 fn b51_a_client_that_floods_and_never_reads_is_held_up_then_dropped_by_the_io_timeout() {
     let io_timeout = Duration::from_millis(500);
     let server = TestServer::with_io_timeout(io_timeout);
