@@ -1,7 +1,7 @@
 //! The blocking client against a scripted server. No test here starts a runtime.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,8 @@ fn b12_neither_a_try_nor_a_wait_limit_runs_the_body() {
             peer.reads_to_the_end();
         }
     });
-    let (client, wait) = (client(&play), Duration::from_millis(100));
+    // Long enough to reach the server first.
+    let (client, wait) = (client(&play), Duration::from_secs(1));
     assert_eq!(client.try_acquire("jobs", LONG).unwrap_err().kind(), ErrorKind::Contended);
     assert_eq!(client.acquire_within("jobs", LONG, wait).unwrap_err().kind(), ErrorKind::WaitTimeout);
     let work = |_: Held| -> Result<(), ()> { unreachable!("the body never runs") };
@@ -288,11 +289,18 @@ fn b11_the_works_own_error_stands_and_unwinding_closes() {
 
 #[test]
 fn b50_a_cancelled_call_returns_at_once_in_every_stage() {
-    let play = Server::bind().play(|server| {
-        server.accept_claim().reads_to_the_end();
-        let mut queued = server.accept_claim();
-        queued.sends(WAITING);
-        queued.reads_to_the_end();
+    let (reached, stage) = mpsc::channel();
+    let play = Server::bind().play({
+        let reached = reached.clone();
+        move |server| {
+            let mut mute = server.accept_claim();
+            reached.send(()).unwrap();
+            mute.reads_to_the_end();
+            let mut queued = server.accept_claim();
+            queued.sends(WAITING);
+            reached.send(()).unwrap();
+            queued.reads_to_the_end();
+        }
     });
     let black_hole = BlackHole::open();
     let unconnected = Client::builder(black_hole.address()).build().unwrap();
@@ -300,7 +308,8 @@ fn b50_a_cancelled_call_returns_at_once_in_every_stage() {
         let cancel = Cancel::new();
         let bound = client.cancel_on(&cancel);
         let acquiring = thread::spawn(move || (bound.acquire("jobs", LONG).unwrap_err(), Instant::now()));
-        assert!(!cancel.wait_timeout(Duration::from_millis(50)));
+        // A black hole tells nobody when it is reached.
+        let _ = stage.recv_timeout(Duration::from_secs(2));
         let cancelled_at = Instant::now();
         cancel.cancel();
         let (error, returned_at) = acquiring.join().unwrap();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use monolock_client::{
     Cancel, Client, ErrorCode, ErrorKind, Held, Lease, LockGuard, LossReason, ProtocolViolation, WithLockError,
 };
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::server::{BlackHole, LeapingClock, Notes, PATIENCE, Play, Server, WAITING, acquired, dead_address, error};
@@ -99,7 +100,8 @@ async fn b12_a_wait_limit_ends_the_wait_and_the_body_never_runs() {
             peer.reads_to_the_end();
         }
     });
-    let wait = Duration::from_millis(100);
+    // Long enough to reach the server first.
+    let wait = Duration::from_secs(1);
     let error = client(&play).acquire_within("jobs", LONG, wait).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WaitTimeout);
 
@@ -570,7 +572,7 @@ fn b08_a_runtime_that_stops_leaves_nobody_waiting() {
 
     let stopping = runtime();
     let mut waiting = Box::pin(client.acquire("jobs", LONG));
-    let queued = stopping.block_on(async { timeout(Duration::from_millis(200), &mut waiting).await });
+    let queued = stopping.block_on(async { timeout(Duration::from_secs(1), &mut waiting).await });
     assert!(queued.is_err());
     drop(stopping);
     let error = runtime().block_on(waiting).unwrap_err();
@@ -607,7 +609,7 @@ async fn b27_a_client_knows_its_own_claims_and_queues_behind_them() {
     let guard = client.acquire("jobs", LONG).await.unwrap();
     let name = guard.name().clone();
     assert_eq!(client.clone().claims(&name), 1);
-    let waiting = client.acquire_within("jobs", LONG, Duration::from_millis(100)).await;
+    let waiting = client.acquire_within("jobs", LONG, Duration::from_secs(1)).await;
     assert_eq!(waiting.unwrap_err().kind(), ErrorKind::WaitTimeout);
     assert_eq!(client.claims(&name), 1);
     guard.release().await;
@@ -617,31 +619,38 @@ async fn b27_a_client_knows_its_own_claims_and_queues_behind_them() {
 
 #[tokio::test]
 async fn b50_dropping_a_future_closes_its_socket_in_every_stage() {
-    let play = Server::bind().play(|server| {
-        server.accept_claim().reads_to_the_end();
-        let mut queued = server.accept_claim();
-        queued.sends(WAITING);
-        queued.reads_to_the_end();
-        let mut working = server.accept_claim();
-        working.sends(&acquired(41));
-        working.reads_to_the_end();
+    let (reached, mut stage) = mpsc::unbounded_channel();
+    let play = Server::bind().play(move |server| {
+        for reply in [Vec::new(), WAITING.to_vec(), acquired(41)] {
+            let mut peer = server.accept_claim();
+            peer.sends(&reply);
+            reached.send(()).unwrap();
+            peer.reads_to_the_end();
+        }
     });
     let client = client(&play);
-    let a_moment = Duration::from_millis(100);
-    timeout(a_moment, client.acquire("jobs", LONG)).await.unwrap_err();
-    timeout(a_moment, client.acquire("jobs", LONG)).await.unwrap_err();
-    let forever = |_| std::future::pending::<Result<(), ()>>();
-    timeout(a_moment, client.with_lock("jobs", LONG, forever)).await.unwrap_err();
+    for _ in 0..3 {
+        let working = client.with_lock("jobs", LONG, |_| std::future::pending::<Result<(), ()>>());
+        tokio::select! {
+            ended = working => panic!("{ended:?}"),
+            reached = stage.recv() => reached.unwrap(),
+        }
+    }
     play.finish();
 }
 
 #[tokio::test]
 async fn b50_a_cancelled_call_says_so_in_every_stage() {
-    let play = Server::bind().play(|server| {
-        server.accept_claim().reads_to_the_end();
-        let mut queued = server.accept_claim();
-        queued.sends(WAITING);
-        queued.reads_to_the_end();
+    let (reached, mut stage) = mpsc::unbounded_channel();
+    // Kept, so that the channel stays open when the server has played its part.
+    let _open = reached.clone();
+    let play = Server::bind().play(move |server| {
+        for reply in [&[], WAITING] {
+            let mut peer = server.accept_claim();
+            peer.sends(reply);
+            reached.send(()).unwrap();
+            peer.reads_to_the_end();
+        }
     });
     let black_hole = BlackHole::open();
     let unconnected = Client::builder(black_hole.address()).build().unwrap();
@@ -649,7 +658,8 @@ async fn b50_a_cancelled_call_says_so_in_every_stage() {
         let cancel = Cancel::new();
         let bound = client.cancel_on(&cancel);
         let acquiring = tokio::spawn(async move { bound.acquire("jobs", LONG).await });
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // A black hole tells nobody when it is reached.
+        let _ = timeout(Duration::from_secs(2), stage.recv()).await;
         cancel.cancel();
         let error = timeout(PATIENCE, acquiring).await.unwrap().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Cancelled);

@@ -3,7 +3,8 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,7 +29,14 @@ impl Server {
 
     /// Plays the server's part on a thread of its own; [`Play::finish`] waits for its end.
     pub(crate) fn play(self, part: impl FnOnce(&Self) + Send + 'static) -> Play {
-        Play { address: self.address(), thread: thread::spawn(move || part(&self)) }
+        let address = self.address();
+        let (ended, end) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            // Dropped at the end of the part, however it ends.
+            let _ended = ended;
+            part(&self);
+        });
+        Play { address, thread, end }
     }
 
     pub(crate) fn accept(&self) -> Peer {
@@ -49,11 +57,14 @@ impl Server {
 pub(crate) struct Play {
     pub(crate) address: String,
     thread: JoinHandle<()>,
+    end: mpsc::Receiver<()>,
 }
 
 impl Play {
     #[track_caller]
     pub(crate) fn finish(self) {
+        let waited = self.end.recv_timeout(PATIENCE * 2);
+        assert_eq!(waited, Err(RecvTimeoutError::Disconnected), "the server still waits for its client");
         self.thread.join().expect("the server's part was played to its end");
     }
 }
