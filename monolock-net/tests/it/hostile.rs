@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{HEARTBEAT, Heard, LONG, acquire};
+use crate::client::{HEARTBEAT, Heard, LONG, PATIENCE, acquire};
 use crate::server::{TestServer, dice};
 
 /// What `PROTOCOL.md` has a server answer to a stream on a free lock: how many `ACQUIRED`, and the code of the `ERROR`.
@@ -171,7 +171,8 @@ fn b51_a_client_that_floods_and_never_reads_is_held_up_then_dropped_by_the_io_ti
                 held_up = None;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                held_up.get_or_insert_with(Instant::now);
+                let held_up = held_up.get_or_insert_with(Instant::now);
+                assert!(held_up.elapsed() < PATIENCE, "nobody drops it");
                 thread::yield_now();
             }
             Err(error) => break error.kind(),
