@@ -117,7 +117,7 @@ fn b07_answered_heartbeats_keep_the_lock() {
     let play = Server::bind().play(|server| {
         let mut peer = server.accept_claim();
         peer.sends(&acquired(41));
-        assert!((2..=8).contains(&peer.answers_to_the_end(&acquired(41))));
+        assert!(peer.answers_to_the_end(&acquired(41)) >= 2);
     });
     let guard = client(&play).acquire("jobs", KEPT).unwrap();
     assert_eq!(guard.wait_lost(KEPT * 2), None);

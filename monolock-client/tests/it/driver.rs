@@ -230,8 +230,7 @@ async fn b14_a_lock_taken_again_after_a_loss_has_heartbeats_of_its_own() {
         drop(first);
         let mut second = server.accept_claim();
         second.sends(&acquired(42));
-        // Two leases have room for eight; a busy machine sends fewer.
-        assert!((2..=8).contains(&second.answers_to_the_end(&acquired(42))));
+        assert!(second.answers_to_the_end(&acquired(42)) >= 2);
     });
     let client = client(&play);
     let first = client.acquire("jobs", KEPT).await.unwrap();
