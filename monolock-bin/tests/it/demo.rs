@@ -4,12 +4,12 @@ use crate::support::{assert_in_order, monolock, outcome, words};
 
 #[test]
 fn the_demo_tells_its_story() {
-    let ended = outcome(&mut monolock(words("demo --lease 500ms")));
+    let ended = outcome(&mut monolock(words("demo --lease 1500ms")));
     assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
     assert_in_order(
         &ended.stdout,
         &[
-            "leases of 500ms",
+            "leases of 1.5s",
             "A  asks first, and owns the lock",
             "B  asks, and queues behind A",
             "C  asks, and queues behind B",

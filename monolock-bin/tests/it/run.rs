@@ -27,9 +27,9 @@ fn said(status: i32, stdout: &str) -> Ended {
 
 /// The server stands still while a command runs; the command's group must be gone before the lease is over.
 fn lose_while_running(script: &str) {
-    const LEASE: Duration = Duration::from_secs(3);
+    const LEASE: Duration = Duration::from_secs(10);
     let server = Server::start();
-    let mut wrapper = Process::start(&mut run(server.address, "--lease 3s", &["sh", "-c", script]));
+    let mut wrapper = Process::start(&mut run(server.address, "--lease 10s", &["sh", "-c", script]));
     assert_eq!(wrapper.line(), "ready");
 
     let silent_since = Instant::now();
@@ -77,7 +77,7 @@ fn b69_any_loss_ends_the_command() {
 fn b69_a_wrapper_that_stood_still_for_longer_than_the_lease_ends_the_command() {
     let server = Server::start();
     let script = "echo ready; sleep 1000 & wait";
-    let mut wrapper = Process::start(&mut run(server.address, "--lease 500ms", &["sh", "-c", script]));
+    let mut wrapper = Process::start(&mut run(server.address, "--lease 2s", &["sh", "-c", script]));
     assert_eq!(wrapper.line(), "ready");
     let mut next = server.queue("jobs");
     wrapper.signal(Signal::SIGSTOP);

@@ -165,9 +165,7 @@ impl Server {
     /// Reads the address out of the log.
     pub(crate) fn start_with(mut command: Command) -> Self {
         let process = Process::start(command.args(["--log-format", "json"]));
-        let line = process.stderr_line("listening");
-        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let address = event["address"].as_str().unwrap().parse().unwrap();
+        let address = logged_address(&process.stderr_line("listening"));
         Self { process, address }
     }
 
@@ -190,6 +188,12 @@ impl Server {
         session.expect(Frame::Waiting);
         session
     }
+}
+
+/// The address in the line that a server logs when it listens.
+pub(crate) fn logged_address(line: &str) -> SocketAddr {
+    let event: serde_json::Value = serde_json::from_str(line).unwrap();
+    event["address"].as_str().unwrap().parse().unwrap()
 }
 
 /// What a server sends.
