@@ -1,7 +1,7 @@
 //! What a process has: after a thousand cancelled rounds in every stage (B50), what it had before.
 //!
-//! Counts of threads and sockets belong to a whole process, so each of these tests runs in one of its own: this binary again, told to run one
-//! ignored test.
+//! Counts of threads and sockets belong to a whole process, so each of these tests runs in one of its own: this binary again, told to run that
+//! test alone, and to be that process by a variable.
 
 #![cfg(target_os = "linux")]
 
@@ -17,24 +17,32 @@ use crate::server::{BlackHole, PATIENCE, Server, WAITING, acquired};
 const ROUNDS: usize = 1000;
 const LONG: Duration = Duration::from_mins(1);
 
+/// Set in a process that is to run the body of one test.
+const BODY: &str = "MONOLOCK_TEST_BODY";
+
 #[test]
 fn b50_a_thousand_dropped_futures_leave_nothing_behind() {
-    in_a_process_of_its_own("leaks::async_rounds");
+    in_a_process_of_its_own("leaks::b50_a_thousand_dropped_futures_leave_nothing_behind", async_rounds);
 }
 
 #[test]
 fn b50_a_thousand_cancelled_calls_leave_no_thread_or_socket_behind() {
-    in_a_process_of_its_own("leaks::blocking_rounds");
+    in_a_process_of_its_own("leaks::b50_a_thousand_cancelled_calls_leave_no_thread_or_socket_behind", blocking_rounds);
 }
 
 #[test]
 fn b04_the_timer_of_a_session_runs_on_through_suspend() {
-    in_a_process_of_its_own("leaks::timer_of_a_session");
+    in_a_process_of_its_own("leaks::b04_the_timer_of_a_session_runs_on_through_suspend", timer_of_a_session);
 }
 
-fn in_a_process_of_its_own(name: &str) {
+/// Runs `body`, which is that of the test `name`, where nothing else runs.
+fn in_a_process_of_its_own(name: &str, body: fn()) {
+    if std::env::var_os(BODY).is_some() {
+        return body();
+    }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(BODY, "1")
         .output()
         .unwrap();
     let report = String::from_utf8_lossy(&output.stdout);
@@ -104,8 +112,6 @@ fn comes_back_to(baseline: &Census) {
     }
 }
 
-#[test]
-#[ignore = "runs in a process of its own"]
 fn async_rounds() {
     let stages = stages();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -128,8 +134,6 @@ fn async_rounds() {
     });
 }
 
-#[test]
-#[ignore = "runs in a process of its own"]
 fn blocking_rounds() {
     let stages = stages();
     let baseline = census();
@@ -148,8 +152,6 @@ fn blocking_rounds() {
     }
 }
 
-#[test]
-#[ignore = "runs in a process of its own"]
 fn timer_of_a_session() {
     /// `CLOCK_BOOTTIME`, as the kernel writes it.
     const BOOT_CLOCK: &str = "clockid: 7";
