@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use monolock_core::{LockName, Token};
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp};
 use tokio::signal::unix::{self, SignalKind};
@@ -42,7 +42,7 @@ pub(crate) struct Job {
 pub(crate) enum Change {
     /// It ended with this status, as a shell would report it.
     Ended(u8),
-    /// A signal stopped it.
+    /// A signal stopped it: the terminal's, or one that somebody sent.
     Stopped(Signal),
 }
 
@@ -79,26 +79,36 @@ impl Job {
         let _ = killpg(self.leader, signal);
     }
 
-    /// Stops the command, because this process was asked to stop. The stopped command is a [`Change`], and then this process stops.
-    pub(crate) fn stop(&self) {
+    /// Stops the command and this process, because this one was asked to stop. When it is continued, so is the command, if it `may_go_on`.
+    pub(crate) fn stop(&self, may_go_on: impl FnOnce() -> bool) {
         self.signal(Signal::SIGSTOP);
+        // This call returns when somebody continues this process.
+        let _ = kill(Pid::this(), Signal::SIGSTOP);
+        self.go_on(Signal::SIGTSTP, may_go_on);
     }
 
-    /// Stops this process, because the command was stopped by `signal`. When it is continued, so is the command, if it `may_go_on`.
+    /// Stops this process, because the command was stopped by `signal`: the shell waits for this one. The rest is as in [`stop`](Self::stop).
     ///
-    /// Where there is no terminal there is no shell that waits: then somebody stopped the command alone, and will continue it.
-    pub(crate) fn stop_with_it(&mut self, signal: Signal, may_go_on: impl FnOnce() -> bool) {
+    /// Where there is no terminal no shell waits: then somebody stopped the command alone, and will continue it.
+    pub(crate) fn stop_with_it(&self, signal: Signal, may_go_on: impl FnOnce() -> bool) {
         let Some(terminal) = &self.terminal else { return };
         terminal.take_back_from(self.leader);
-        // The whole group, as the terminal's own key does it. This call returns when somebody continues this process.
+        // The whole group, as the terminal's own key does it.
         let _ = killpg(getpgrp(), Signal::SIGSTOP);
-        if may_go_on() {
-            let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
-            if terminal.is_to_be_lent() || (wants_terminal && terminal.is_ours()) {
+        self.go_on(signal, may_go_on);
+    }
+
+    fn go_on(&self, stopped_by: Signal, may_go_on: impl FnOnce() -> bool) {
+        if !may_go_on() {
+            return;
+        }
+        if let Some(terminal) = &self.terminal {
+            let needs_it = matches!(stopped_by, Signal::SIGTTIN | Signal::SIGTTOU) && terminal.is_ours();
+            if needs_it || terminal.is_to_be_lent() {
                 terminal.lend(self.leader);
             }
-            self.signal(Signal::SIGCONT);
         }
+        self.signal(Signal::SIGCONT);
     }
 
     /// Ends the whole group: SIGTERM, and after `grace` SIGKILL. A group that is stopped stays so: it is not to run without the lock.

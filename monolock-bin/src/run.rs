@@ -91,7 +91,7 @@ async fn attend(guard: &LockGuard, job: &mut Job, signals: &mut Signals) -> io::
                 Change::Stopped(signal) => job.stop_with_it(signal, || guard.is_held()),
             },
             signal = signals.next() => job.signal(signal),
-            Some(()) = stop_requests.recv() => job.stop(),
+            Some(()) = stop_requests.recv() => job.stop(|| guard.is_held()),
         }
     }
 }

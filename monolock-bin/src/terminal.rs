@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal.
@@ -15,12 +15,9 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 pub(crate) struct Terminal(File);
 
 impl Terminal {
-    /// The one of this process, if it has one. To be called on the main thread.
+    /// The one of this process, if it has one.
     pub(crate) fn controlling() -> Option<Self> {
-        let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
-        // A group in the background that takes the foreground is stopped for it, unless it blocks this signal.
-        SigSet::from(Signal::SIGTTOU).thread_block().ok()?;
-        Some(Self(terminal))
+        OpenOptions::new().read(true).write(true).open("/dev/tty").ok().map(Self)
     }
 
     /// Whether this process's group is in the foreground.
@@ -35,8 +32,11 @@ impl Terminal {
 
     /// Puts another group into the foreground.
     pub(crate) fn lend(&self, group: Pid) {
+        // A group in the background is stopped for this, unless it blocks the signal. The command is not to inherit that.
+        let Ok(before) = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return };
         // Without the foreground the command runs on, and is stopped when it wants to read.
         let _ = tcsetpgrp(&self.0, group);
+        let _ = before.thread_set_mask();
     }
 
     /// Puts this process's group into the foreground again, if `group` has it still.

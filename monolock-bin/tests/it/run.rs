@@ -88,6 +88,30 @@ fn b69_a_wrapper_that_stood_still_for_longer_than_the_lease_ends_the_command() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_wrapper_that_is_stopped_stops_the_command_and_goes_on_with_it() {
+    let server = Server::start();
+    let script = "echo $$; read x; exit 3";
+    let mut wrapper = Process::start(&mut run(server.address, "--lease 1m", &["sh", "-c", script]));
+    let command = wrapper.line();
+    wrapper.signal(Signal::SIGTSTP);
+    crate::support::expect_stopped(wrapper.pid);
+    crate::support::expect_stopped(command);
+    wrapper.signal(Signal::SIGCONT);
+    wrapper.tell("now");
+    assert_eq!(wrapper.status(), 3);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_command_has_the_signal_mask_of_its_caller() {
+    let mask = |status: &str| status.lines().find(|line| line.starts_with("SigBlk:")).map(str::to_owned);
+    let server = Server::start();
+    let ended = outcome(&mut run(server.address, "", &["cat", "/proc/self/status"]));
+    assert_eq!(mask(&ended.stdout), mask(&std::fs::read_to_string("/proc/self/status").unwrap()));
+}
+
+#[test]
 fn b70_a_signal_while_waiting_leaves_the_queue() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         if is_ignored(signal) {

@@ -30,6 +30,39 @@ fn the_quick_starts_handover() {
     assert!(b.expect_acquired() > token);
 }
 
+/// A server whose limit of open descriptors was set by the shell.
+fn limited(limit: &str) -> Server {
+    let mut command = monolock([] as [&str; 0]);
+    let program = command.get_program().to_owned();
+    command = std::process::Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]).arg(program);
+    command.args(["--listen", "127.0.0.1:0"]);
+    Server::start_with(command)
+}
+
+#[test]
+fn b41_more_clients_than_descriptors_cost_no_holder_its_lock() {
+    let server = limited("-n 64");
+    let mut holder = server.hold("jobs");
+    let crowd: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    server.process.stderr_line("cannot accept connections");
+    holder.heartbeat();
+    holder.expect_acquired();
+
+    drop(crowd);
+    server.hold("another");
+}
+
+#[test]
+fn the_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
+    let server = limited("-Sn 64");
+    let mut crowd: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    for (number, session) in crowd.iter_mut().enumerate() {
+        session.acquire(&format!("jobs/{number}"), 60_000);
+        session.expect_acquired();
+    }
+}
+
 #[test]
 fn an_address_that_is_taken_is_named_with_its_flag() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -46,9 +79,10 @@ fn an_address_that_is_taken_is_named_with_its_flag() {
 fn sigterm_tells_holder_and_waiter_and_promotes_nobody() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut server = Server::start();
+        // Connections are accepted in their order: when the waiter has its answer, the silent one is in.
+        let mut silent = server.connect();
         let mut holder = server.hold("jobs");
         let mut waiter = server.queue("jobs");
-        let mut silent = server.connect();
 
         let begun = Instant::now();
         server.process.signal(signal);

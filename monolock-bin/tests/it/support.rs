@@ -61,7 +61,7 @@ pub(crate) fn outcome(command: &mut Command) -> Ended {
 
 /// A running process, which does not outlive this.
 pub(crate) struct Process {
-    pid: Pid,
+    pub(crate) pid: Pid,
     pub(crate) stdin: Option<ChildStdin>,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
@@ -149,6 +149,17 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
         }
     });
     receiver
+}
+
+/// Waits until a signal has stopped the process.
+#[cfg(target_os = "linux")]
+pub(crate) fn expect_stopped(pid: impl std::fmt::Display) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "));
+    while !is_stopped() {
+        assert!(std::time::Instant::now() < deadline, "process {pid} does not stop");
+        thread::yield_now();
+    }
 }
 
 /// A running server on a free port.
