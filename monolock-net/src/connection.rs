@@ -247,10 +247,11 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::io::{self, Read as _};
     use std::pin::{Pin, pin};
     use std::sync::Arc;
-    use std::task::{Context, Poll, Waker};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
     use std::thread;
     use std::time::Duration;
 
@@ -280,6 +281,16 @@ mod tests {
             client.read_to_end(&mut said).unwrap();
             said.len()
         })
+    }
+
+    /// Whether a task was called.
+    #[derive(Debug, Default)]
+    struct Calls(AtomicBool);
+
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -329,6 +340,38 @@ mod tests {
         connection.end(Some(Farewell::ShuttingDown));
         connection.flush();
         assert!(matches!(poll_once(blocked.as_mut()), Poll::Ready(Ok(()))));
+    }
+
+    #[tokio::test]
+    async fn the_task_is_called_for_what_another_writer_has_to_leave() {
+        let (connection, _client) = connection().await;
+        // A fresh connection is taken to be readable until a read says otherwise.
+        assert_eq!(connection.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let calls = Arc::new(Calls::default());
+        let waker = Waker::from(Arc::clone(&calls));
+        let mut called = pin!(connection.call());
+        assert!(called.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        (0..20_000).for_each(|_| connection.push(Reply::Waiting));
+        connection.flush();
+        assert!(calls.0.load(Ordering::Relaxed), "a turn that is over");
+        assert!(matches!(poll_once(called), Poll::Ready(Call::Blocked)));
+    }
+
+    #[tokio::test]
+    async fn the_task_is_called_for_what_the_socket_does_not_take() {
+        let (connection, _client) = connection().await;
+        connection.stream.writable().await.unwrap();
+        while connection.stream.try_write(&[0; 4096]).is_ok() {}
+        // A fresh connection is taken to be readable until a read says otherwise.
+        assert_eq!(connection.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let calls = Arc::new(Calls::default());
+        let waker = Waker::from(Arc::clone(&calls));
+        let mut called = pin!(connection.call());
+        assert!(called.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        connection.push(Reply::Waiting);
+        connection.flush();
+        assert!(calls.0.load(Ordering::Relaxed));
+        assert!(matches!(poll_once(called), Poll::Ready(Call::Blocked)));
     }
 
     #[tokio::test]

@@ -66,7 +66,7 @@ fn b51_random_streams_have_the_documented_answers() {
     let mut dice = dice();
     let server = TestServer::start();
     let (mut bystander, token) = server.holder("bystander", LONG);
-    for _ in 0..3000 {
+    for _ in 0..2000 {
         let stream = stream(&mut dice);
         let mut client = server.connect();
         let mut rest = &stream[..];

@@ -110,7 +110,7 @@ fn b18_a_waiter_that_breaks_the_protocol_in_the_moment_of_its_promotion_is_told_
 
 #[test]
 fn b21_a_release_and_a_claim_in_the_same_instant_never_leave_a_free_lock_with_a_queue() {
-    const ROUNDS: usize = 20_000;
+    const ROUNDS: usize = 10_000;
     let mut dice = dice();
     let server = TestServer::start();
     let (mut holder, mut last) = server.holder("jobs", LONG);
