@@ -278,14 +278,14 @@ impl Session {
     /// Sends heartbeats and reads nothing, until no more fit.
     pub(crate) fn clog(&mut self) {
         // What does not fit now may fit when the server has read some; where that takes so long, both ways are full.
-        self.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        self.stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
         while let Ok(1..) = self.stream.write(&[0x02; 4096]) {}
     }
 }
 
 /// A server of which the test itself says every word.
 pub(crate) struct ScriptedServer {
-    listener: TcpListener,
+    clients: Receiver<TcpStream>,
     pub(crate) address: SocketAddr,
 }
 
@@ -296,12 +296,14 @@ impl ScriptedServer {
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        Self { listener, address }
+        let (sender, clients) = channel();
+        thread::spawn(move || listener.incoming().map_while(Result::ok).try_for_each(|client| sender.send(client)));
+        Self { clients, address }
     }
 
     /// Accepts the next client, which asks for the lock `name`.
     pub(crate) fn expect_claim(&self, name: &str) -> Claimant {
-        let (mut stream, _) = self.listener.accept().unwrap();
+        let mut stream = self.clients.recv_timeout(PATIENCE).expect("a client");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut bytes = vec![0; 8 + name.len()];
         stream.read_exact(&mut bytes).unwrap();
