@@ -5,15 +5,19 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 use crate::connection::Connection;
 use crate::server::Shared;
 use crate::session::serve;
+
+/// How many connections the kernel keeps ready for the accept loop: what Linux allows by itself.
+pub(crate) const BACKLOG: u32 = 4096;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
@@ -29,10 +33,7 @@ pub(crate) async fn accept(listener: &TcpListener, shared: &Arc<Shared>) -> Infa
         match listener.accept().await {
             Ok((stream, peer)) => {
                 backoff = FIRST_BACKOFF;
-                // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
-                let _ = stream.set_nodelay(true);
-                let connection = Arc::new(Connection::new(stream, peer));
-                shared.connections.spawn(serve(Arc::clone(shared), connection));
+                admit(shared, stream, peer);
             }
             Err(error) if is_of_one_client(&error) => {
                 tracing::debug!(%error, "a client was gone before it was accepted");
@@ -44,6 +45,26 @@ pub(crate) async fn accept(listener: &TcpListener, shared: &Arc<Shared>) -> Infa
             }
         }
     }
+}
+
+/// Closes the listener, but accepts what the kernel has ready for it: a stop tells these clients too.
+pub(crate) fn close(listener: TcpListener, shared: &Arc<Shared>) {
+    // The runtime may not have heard of them yet, so the kernel is asked itself.
+    let Ok(listener) = listener.into_std() else { return };
+    // It keeps no more of them than it was told.
+    for _ in 0..BACKLOG {
+        let Ok((stream, peer)) = listener.accept() else { return };
+        if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+            admit(shared, stream, peer);
+        }
+    }
+}
+
+fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
+    // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
+    let _ = stream.set_nodelay(true);
+    let connection = Arc::new(Connection::new(stream, peer));
+    shared.connections.spawn(serve(Arc::clone(shared), connection));
 }
 
 /// Tells of failures at a bounded rate.

@@ -16,12 +16,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::accept::accept;
+use crate::accept::{BACKLOG, accept, close};
 use crate::clock::Clock;
 use crate::shards::Shards;
-
-/// How many connections the kernel keeps ready for the accept loop: what Linux allows by itself.
-const BACKLOG: u32 = 4096;
 
 /// More shards than cores, so that two cores seldom want the same one.
 const SHARDS_PER_CORE: usize = 4;
@@ -113,7 +110,7 @@ impl Server {
             never = accept(&listener, &shared) => match never {},
             () = shared.stopping.cancelled() => {}
         }
-        drop(listener);
+        close(listener, &shared);
         drop(stop);
         // Each connection bounds its own parting; this bound is for a runtime that is too busy to let it.
         let parting = shared.connections.wait();
