@@ -1,0 +1,2 @@
+//! Plays a scripted server against any client.
+fn main() {}
