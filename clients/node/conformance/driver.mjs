@@ -124,6 +124,7 @@ function optionsOf({ lease_ms: lease, wait_ms: waitMs }) {
 
 function described(error) {
   if (error instanceof MonolockError) return { kind: error.kind, code: error.code ?? null };
+  process.stderr.write(`${error?.stack ?? error}\n`);
   return { kind: null, code: null };
 }
 

@@ -129,7 +129,7 @@ class Client {
       } else {
         const { claim, failure } = await this.#openOne(step, request, interrupt);
         if (failure === undefined) return claim;
-        dial.failed({ ip: step.ip, port: step.address.port }, failure);
+        dial.failed(step, failure);
       }
     }
   }
