@@ -1,0 +1,3 @@
+module github.com/monolock-dev/monolock-go
+
+go 1.21
