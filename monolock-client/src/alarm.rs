@@ -107,6 +107,14 @@ impl Alarm {
     }
 }
 
+/// What a thread waits for at a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Readable,
+    /// One of the two.
+    ReadableOrWritable,
+}
+
 /// Wakes a thread that waits for a socket.
 #[derive(Debug)]
 pub(crate) struct SocketWait {
@@ -122,23 +130,80 @@ impl SocketWait {
         }
     }
 
-    /// Makes the next read from `stream` return within the timeout, having waited here for as much of it as possible.
-    pub(crate) fn before_read(
+    /// Returns when `stream` has what is awaited, or when so much time has passed, or a moment too early.
+    pub(crate) fn wait(
         &self,
         stream: &std::net::TcpStream,
+        awaited: Awaited,
         timeout: std::time::Duration,
     ) -> std::io::Result<()> {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(timer) = &self.timer {
-            use rustix::event::{PollFd, PollFlags, poll};
             timer.set(timeout)?;
-            let mut awaited = [PollFd::new(stream, PollFlags::IN), PollFd::new(timer, PollFlags::IN)];
-            poll(&mut awaited, None)?;
-            if awaited[0].revents().is_empty() {
-                return Err(std::io::ErrorKind::TimedOut.into());
-            }
-            return Ok(());
+            return interruptible(rustix::event::poll(
+                &mut [poll_fd(stream, awaited), rustix::event::PollFd::new(timer, rustix::event::PollFlags::IN)],
+                None,
+            ));
         }
-        stream.set_read_timeout(Some(timeout))
+        wait_without_alarm(stream, awaited, timeout)
     }
 }
+
+#[cfg(unix)]
+fn wait_without_alarm(
+    stream: &std::net::TcpStream,
+    awaited: Awaited,
+    timeout: std::time::Duration,
+) -> std::io::Result<()> {
+    let timeout = rustix::event::Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::from(u32::MAX)),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    interruptible(rustix::event::poll(&mut [poll_fd(stream, awaited)], Some(&timeout)))
+}
+
+#[cfg(unix)]
+fn poll_fd(stream: &std::net::TcpStream, awaited: Awaited) -> rustix::event::PollFd<'_> {
+    use rustix::event::{PollFd, PollFlags};
+
+    let flags = match awaited {
+        Awaited::Readable => PollFlags::IN,
+        Awaited::ReadableOrWritable => PollFlags::IN | PollFlags::OUT,
+    };
+    PollFd::new(stream, flags)
+}
+
+/// A signal that comes between ends the wait and nothing else.
+#[cfg(unix)]
+fn interruptible(polled: Result<usize, rustix::io::Errno>) -> std::io::Result<()> {
+    match polled {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Without a way to wait for two things at once: for reading as long as asked, for writing in short naps.
+#[cfg(not(unix))]
+fn wait_without_alarm(
+    stream: &std::net::TcpStream,
+    awaited: Awaited,
+    timeout: std::time::Duration,
+) -> std::io::Result<()> {
+    if awaited == Awaited::ReadableOrWritable {
+        std::thread::sleep(timeout.min(NAP));
+        return Ok(());
+    }
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(timeout))?;
+    let peeked = stream.peek(&mut [0]);
+    stream.set_nonblocking(true)?;
+    match peeked {
+        Err(error) if !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+const NAP: std::time::Duration = std::time::Duration::from_millis(2);

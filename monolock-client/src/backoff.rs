@@ -7,16 +7,21 @@ use std::time::Duration;
 
 use monolock_core::wire::ErrorCode;
 
+use crate::config::Config;
 use crate::error::Error;
 
 /// The most that a reconnect "at once" waits.
 const SPREAD: Duration = Duration::from_millis(100);
+/// The same where a connection costs the server a TLS handshake.
+const COSTLY_SPREAD: Duration = Duration::from_millis(500);
 const FIRST_CEILING: Duration = Duration::from_millis(100);
 const LAST_CEILING: Duration = Duration::from_secs(5);
 
 /// How long to wait between attempts at acquiring one lock.
 #[derive(Debug)]
 pub(crate) struct Backoff {
+    /// A reconnect at once is delayed by anything up to this.
+    spread: Duration,
     /// The next delay is anything up to this.
     ceiling: Duration,
     /// Whether a shutdown of the server has been answered with a reconnect at once, and nothing good has come since.
@@ -24,8 +29,13 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) const fn new() -> Self {
-        Self { ceiling: FIRST_CEILING, was_at_once: false }
+    pub(crate) fn new(config: &Config) -> Self {
+        let is_costly = config.servers.iter().any(|server| server.security.is_costly());
+        Self::with_spread(if is_costly { COSTLY_SPREAD } else { SPREAD })
+    }
+
+    const fn with_spread(spread: Duration) -> Self {
+        Self { spread, ceiling: FIRST_CEILING, was_at_once: false }
     }
 
     /// How long to wait after an attempt that `lasted` so long and failed with `error`; `None` where trying again is no use.
@@ -35,12 +45,12 @@ impl Backoff {
             return None;
         }
         if lasted >= LAST_CEILING {
-            *self = Self::new();
+            *self = Self::with_spread(self.spread);
         }
         let at_once = error.server_code() == Some(ErrorCode::SERVER_SHUTTING_DOWN) && !self.was_at_once;
         if at_once {
             self.was_at_once = true;
-            return Some(SPREAD.mul_f64(random()));
+            return Some(self.spread.mul_f64(random()));
         }
         let delay = self.ceiling.mul_f64(random());
         self.ceiling = (self.ceiling * 2).min(LAST_CEILING);
@@ -67,7 +77,7 @@ mod tests {
 
     #[test]
     fn b48_delays_double_from_100_ms_to_5_s() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::with_spread(SPREAD);
         let mut longest = || backoff.delay(&lost_by(0x02), QUICKLY, || 1.0).unwrap().as_millis();
         let delays: Vec<_> = (0..8).map(|_| longest()).collect();
         assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
@@ -76,21 +86,24 @@ mod tests {
     #[test]
     fn b47_the_jitter_is_full() {
         for code in [0x01, 0x02] {
-            assert_eq!(Backoff::new().delay(&lost_by(code), QUICKLY, || 0.0), Some(Duration::ZERO));
-            assert_eq!(Backoff::new().delay(&lost_by(code), QUICKLY, || 0.5), Some(Duration::from_millis(50)));
+            assert_eq!(Backoff::with_spread(SPREAD).delay(&lost_by(code), QUICKLY, || 0.0), Some(Duration::ZERO));
+            assert_eq!(
+                Backoff::with_spread(SPREAD).delay(&lost_by(code), QUICKLY, || 0.5),
+                Some(Duration::from_millis(50))
+            );
         }
     }
 
     #[test]
     fn b47_a_shutdown_is_answered_at_once_but_only_once() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::with_spread(SPREAD);
         let mut longest = || backoff.delay(&lost_by(0x01), QUICKLY, || 1.0).unwrap().as_millis();
         assert_eq!([longest(), longest(), longest(), longest()], [100, 100, 200, 400]);
     }
 
     #[test]
     fn an_attempt_that_lasted_begins_anew() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::with_spread(SPREAD);
         for _ in 0..8 {
             backoff.delay(&lost_by(0x02), QUICKLY, || 1.0);
         }
@@ -111,7 +124,7 @@ mod tests {
             Error::wait_timeout(name(), wait),
             Error::lost(name(), LossReason::MaxHold),
         ] {
-            assert_eq!(Backoff::new().delay(&error, QUICKLY, || 1.0), None, "{error}");
+            assert_eq!(Backoff::with_spread(SPREAD).delay(&error, QUICKLY, || 1.0), None, "{error}");
         }
     }
 }

@@ -15,8 +15,8 @@
 //! # Ok::<(), monolock_client::Error>(())
 //! ```
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -24,26 +24,25 @@ use std::time::Duration;
 use monolock_core::{Lease, LockName, Timestamp, Token};
 use socket2::{Domain, Socket, Type};
 
-use crate::alarm::SocketWait;
+use crate::alarm::{Awaited, SocketWait};
 use crate::backoff::Backoff;
 use crate::cancel::Cancel;
-use crate::claim::{Claim, Outcome};
+use crate::claim::{Claim, Outcome, Patience};
 use crate::claims::Ticket;
-use crate::config::{Builder, Handle};
+use crate::config::{Builder, Handle, OnQueued};
 use crate::dial::{Dial, Step};
 use crate::error::{AttemptFailure, Error, WithLockError};
 use crate::held::{self, Held};
+use crate::security::Security;
 use crate::session::{LossReason, SessionConfig, Standing};
 use crate::signal::Signal;
-
-/// How many bytes one read takes: several frames, of which there are seldom two.
-const READ_BYTES: usize = 512;
+use crate::transport::{Connection, Transport};
 
 /// How long a thread that looks up or connects goes without asking whether anybody still wants it.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// The shortest timeout that a socket knows; zero would mean none.
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+/// The shortest wait for a socket.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every claim on a
 /// lock is a connection (`PROTOCOL.md`, "one session"), with a thread to keep it.
@@ -69,6 +68,13 @@ impl Client {
     #[must_use]
     pub fn wait_limit(&self, wait: Duration) -> Self {
         Self { handle: Handle { wait_limit: Some(wait), ..self.handle.clone() } }
+    }
+
+    /// This client, with `callback` called each time the server puts a call that waits into the queue, before the wait begins. It runs
+    /// on the session's own thread and must not block.
+    #[must_use]
+    pub fn on_queued(&self, callback: impl Fn(&LockName) + Send + Sync + 'static) -> Self {
+        Self { handle: Handle { on_queued: Some(OnQueued::new(callback)), ..self.handle.clone() } }
     }
 
     /// Acquires the lock, waiting for its turn in the queue.
@@ -114,7 +120,7 @@ impl Client {
 
     /// Acquires the lock like [`acquire`](Self::acquire), and tries again where the server cannot be reached or the place in the
     /// queue is lost: after exponential backoff with full jitter, 100 ms doubling to 5 s. After a shutdown of the server (code
-    /// 0x01) the first new attempt comes within 100 ms. Codes from 0x10 up are final.
+    /// 0x01) the first new attempt comes within 100 ms, or 500 ms with TLS. Codes from 0x10 up are final.
     ///
     /// # Errors
     /// `Denied` and `Invalid` at once, `Cancelled` and `WaitTimeout` as soon as they come; nothing else.
@@ -169,7 +175,7 @@ impl Client {
         let Handle { cancel, wait_limit, .. } = &self.handle;
         let deadline = wait_limit.map(|wait| self.handle.now().saturating_add(wait));
         let remaining = |now: Timestamp| deadline.map(|deadline| deadline.since(now));
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(&self.handle.config);
         loop {
             let begun = self.handle.now();
             let error = match self.obtain(request, Patience::Queue, remaining(begun)) {
@@ -287,13 +293,6 @@ impl Drop for LockGuard {
     }
 }
 
-/// Whether a caller is ready to wait in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    None,
-    Queue,
-}
-
 /// What ties a caller to the thread that keeps its claim.
 #[derive(Debug)]
 struct Line {
@@ -304,7 +303,7 @@ struct Line {
 enum LineState {
     /// Somebody wants the claim, which has no connection.
     Dialling,
-    Connected(Arc<TcpStream>),
+    Connected(Arc<Transport<TcpStream>>),
     HungUp,
 }
 
@@ -315,7 +314,7 @@ impl Line {
 
     fn hang_up(&self) {
         let state = std::mem::replace(&mut *self.lock(), LineState::HungUp);
-        shut_down(&state);
+        state.hang_up();
     }
 
     fn is_hung_up(&self) -> bool {
@@ -323,8 +322,8 @@ impl Line {
     }
 
     /// Puts the claim's connection where hanging up finds it. Where that has happened, the connection ends here.
-    fn connect(&self, stream: &Arc<TcpStream>) {
-        self.replace(LineState::Connected(Arc::clone(stream)));
+    fn connect(&self, transport: &Arc<Transport<TcpStream>>) {
+        self.replace(LineState::Connected(Arc::clone(transport)));
     }
 
     /// Ends the connection; the claim may get another.
@@ -336,7 +335,7 @@ impl Line {
         let mut state = self.lock();
         let unused = if matches!(*state, LineState::HungUp) { new } else { std::mem::replace(&mut *state, new) };
         drop(state);
-        shut_down(&unused);
+        unused.hang_up();
     }
 
     fn lock(&self) -> MutexGuard<'_, LineState> {
@@ -344,11 +343,11 @@ impl Line {
     }
 }
 
-/// Ends the connection on the wire here and now, though others may still have the socket.
-fn shut_down(state: &LineState) {
-    if let LineState::Connected(stream) = state {
-        // Where it fails, the connection is already gone.
-        let _ = stream.shutdown(Shutdown::Both);
+impl LineState {
+    fn hang_up(self) {
+        if let Self::Connected(transport) = self {
+            transport.hang_up();
+        }
     }
 }
 
@@ -373,24 +372,24 @@ struct Keeper {
 
 impl Keeper {
     fn run(self) {
-        let mut connection = match self.open() {
-            Ok(connection) => connection,
+        let mut session = match self.open() {
+            Ok(session) => session,
             Err(error) => {
                 self.outcome.set(Err(error));
                 return;
             }
         };
-        if connection.claim.standing() == Standing::Queued && self.patience == Patience::None {
+        if session.standing() == Standing::Queued && self.patience == Patience::None {
             self.outcome.set(Err(Error::contended(self.request.name.clone())));
             return;
         }
-        while !connection.claim.is_over() && !self.line.is_hung_up() {
-            connection.step(Duration::MAX);
+        while !session.connection.claim().is_over() && !self.line.is_hung_up() {
+            session.step(Duration::MAX);
         }
     }
 
     /// Connects to the first address whose server takes the claim in, within the connect timeout.
-    fn open(&self) -> Result<Connection, Error> {
+    fn open(&self) -> Result<Driven, Error> {
         let config = &self.handle.config;
         let mut dial = Dial::new(self.handle.now(), config, &self.request.name);
         while !self.line.is_hung_up() {
@@ -400,9 +399,12 @@ impl Keeper {
                     let found = self.in_slices(budget, |slice| answer.wait_timeout(slice));
                     dial.found(address, budget, found);
                 }
-                Step::Connect { address, budget } => match self.open_one(address, budget) {
-                    Ok(connection) => return Ok(connection),
-                    Err(failure) => dial.failed(address, failure)?,
+                Step::Connect { address, security, budget } => match self.open_one(address, security, budget) {
+                    Ok(session) => return Ok(session),
+                    Err(failure) => {
+                        self.line.disconnect();
+                        dial.failed(address, failure)?;
+                    }
                 },
                 Step::Exhausted(error) => return Err(error),
             }
@@ -412,32 +414,27 @@ impl Keeper {
     }
 
     /// Connects to one address and waits for the first answer.
-    fn open_one(&self, address: SocketAddr, budget: Duration) -> Result<Connection, AttemptFailure> {
+    fn open_one(&self, address: SocketAddr, security: Security, budget: Duration) -> Result<Driven, AttemptFailure> {
         let until = self.handle.now().saturating_add(budget);
-        let stream = self.connect(address, budget)?;
-        self.line.connect(&stream);
-        let Handle { config, cancel, .. } = &self.handle;
-        let outcome = Arc::clone(&self.outcome);
-        let claim = Claim::new(self.request.clone(), Arc::clone(&config.clock), cancel.clone(), outcome);
-        let mut connection = Connection { stream, claim, wait: SocketWait::new(), unwritten: Vec::new() };
-        while connection.claim.standing() == Standing::Asking {
-            let remaining = until.since(self.handle.now());
-            if remaining.is_zero() {
-                self.line.disconnect();
-                return Err(AttemptFailure::NoTime(budget));
-            }
-            connection.step(remaining);
+        let remaining = || match until.since(self.handle.now()) {
+            Duration::ZERO => Err(AttemptFailure::NoTime(budget)),
+            remaining => Ok(remaining),
+        };
+        let transport = Transport::new(self.connect(address, budget)?, security.channel()?);
+        self.line.connect(&transport);
+        let (wait, mut early) = (SocketWait::new(), Vec::new());
+        while !transport.shake_hands(&mut early)? {
+            wait_for(&transport, &wait, remaining()?).map_err(AttemptFailure::Handshake)?;
         }
-        match connection.claim.take_refusal() {
-            Some(reason) => {
-                self.line.disconnect();
-                Err(AttemptFailure::Refused(reason))
-            }
-            None => Ok(connection),
+        let claim = Claim::new(&self.handle, self.request.clone(), self.patience, Arc::clone(&self.outcome));
+        let mut session = Driven { connection: Connection::new(transport, claim, early), wait };
+        while session.standing() == Standing::Asking {
+            session.step(remaining()?);
         }
+        session.connection.take_refusal().map_or(Ok(session), Err)
     }
 
-    fn connect(&self, address: SocketAddr, budget: Duration) -> Result<Arc<TcpStream>, AttemptFailure> {
+    fn connect(&self, address: SocketAddr, budget: Duration) -> Result<TcpStream, AttemptFailure> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).map_err(AttemptFailure::Connect)?;
         let connected = begin_to_connect(&socket, address)
             .and_then(|()| self.in_slices(budget, |slice| poll_connected(&socket, slice)).transpose())
@@ -445,9 +442,8 @@ impl Keeper {
         if connected.is_none() {
             return Err(AttemptFailure::NoTime(budget));
         }
-        let ready = socket.set_nonblocking(false).and_then(|()| socket.set_tcp_nodelay(true));
-        ready.map_err(AttemptFailure::Connect)?;
-        Ok(Arc::new(socket.into()))
+        socket.set_tcp_nodelay(true).map_err(AttemptFailure::Connect)?;
+        Ok(socket.into())
     }
 
     /// Waits for `answer` for as long as the budget and the caller's interest last.
@@ -511,63 +507,34 @@ fn wait_writable(_socket: &Socket, slice: Duration) {
     thread::sleep(slice.min(Duration::from_millis(2)));
 }
 
-/// A socket and the session on it.
-struct Connection {
-    stream: Arc<TcpStream>,
-    claim: Claim,
-    wait: SocketWait,
-    /// What the socket has not taken yet: at most one frame, since there is at most one unanswered.
-    unwritten: Vec<u8>,
+/// Waits at most so long until the socket has something, or takes what is to be written.
+fn wait_for(transport: &Transport<TcpStream>, wait: &SocketWait, at_most: Duration) -> io::Result<()> {
+    let awaited = if transport.has_unwritten() { Awaited::ReadableOrWritable } else { Awaited::Readable };
+    wait.wait(transport.socket(), awaited, at_most)
 }
 
-impl Connection {
+/// A session with the timer that wakes its thread.
+struct Driven {
+    connection: Connection<TcpStream>,
+    wait: SocketWait,
+}
+
+impl Driven {
+    fn standing(&self) -> Standing {
+        self.connection.claim().standing()
+    }
+
     /// Writes what is to be written, then waits at most so long for the next thing to happen and takes it in.
     fn step(&mut self, at_most: Duration) {
-        self.claim.transmit(&mut self.unwritten);
-        let stepped = self.write(at_most).and_then(|()| self.read(at_most));
-        match stepped {
-            Ok(()) => {}
-            Err(error) if is_timeout(&error) => self.claim.tick(),
-            Err(error) => self.failed(&error),
+        self.connection.send();
+        let claim = self.connection.claim();
+        if claim.is_over() {
+            return;
+        }
+        let timeout = claim.until_due().clamp(SHORTEST_WAIT, at_most.max(SHORTEST_WAIT));
+        match wait_for(self.connection.transport(), &self.wait, timeout) {
+            Ok(()) => self.connection.receive(),
+            Err(error) => self.connection.failed(&error),
         }
     }
-
-    fn write(&mut self, at_most: Duration) -> io::Result<()> {
-        if self.unwritten.is_empty() {
-            return Ok(());
-        }
-        self.stream.set_write_timeout(Some(self.timeout(at_most)))?;
-        while !self.unwritten.is_empty() {
-            let written = (&*self.stream).write(&self.unwritten)?;
-            self.unwritten.drain(..written);
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, at_most: Duration) -> io::Result<()> {
-        let mut bytes = [0; READ_BYTES];
-        self.wait.before_read(&self.stream, self.timeout(at_most))?;
-        match (&*self.stream).read(&mut bytes)? {
-            0 => self.claim.disconnected(None),
-            read => self.claim.receive(&bytes[..read]),
-        }
-        Ok(())
-    }
-
-    fn timeout(&self, at_most: Duration) -> Duration {
-        self.claim.until_due().clamp(SHORTEST_TIMEOUT, at_most.max(SHORTEST_TIMEOUT))
-    }
-
-    /// Reading or writing failed. The server's last word may lie in the socket and say more than the system's error.
-    fn failed(&mut self, error: &io::Error) {
-        let mut bytes = [0; READ_BYTES];
-        if let Ok(read @ 1..) = (&*self.stream).read(&mut bytes) {
-            self.claim.receive(&bytes[..read]);
-        }
-        self.claim.disconnected(Some(error));
-    }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }

@@ -3,12 +3,13 @@
 //! Each input reads the clock itself, right when it is made, and what it brought about is told before it returns: the hold first,
 //! then whoever waits. So a driver only moves bytes and cannot forget to tell.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use crate::cancel::Cancel;
 use crate::clock::Clock;
+use crate::config::{Handle, OnQueued};
 use crate::error::Error;
 use crate::held::Held;
 use crate::session::{Event, LossReason, Session, SessionConfig, Standing};
@@ -17,10 +18,19 @@ use crate::signal::Signal;
 /// What acquiring came to.
 pub(crate) type Outcome = Result<Held, Error>;
 
+/// Whether a caller is ready to wait in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    Queue,
+}
+
 pub(crate) struct Claim {
     session: Session,
     clock: Arc<dyn Clock>,
     cancel: Cancel,
+    /// Who is to know when the wait in the queue begins; nobody, where the caller does not wait.
+    on_queued: Option<OnQueued>,
     held: Option<Held>,
     outcome: Arc<Signal<Outcome>>,
     refused: Option<LossReason>,
@@ -31,13 +41,23 @@ pub(crate) struct Claim {
 impl Claim {
     /// A claim on a connection that has just been made.
     pub(crate) fn new(
-        config: SessionConfig,
-        clock: Arc<dyn Clock>,
-        cancel: Cancel,
+        handle: &Handle,
+        request: SessionConfig,
+        patience: Patience,
         outcome: Arc<Signal<Outcome>>,
     ) -> Self {
-        let session = Session::new(clock.now(), config);
-        Self { session, clock, cancel, held: None, outcome, refused: None, events: Vec::new() }
+        let Handle { config, cancel, on_queued, .. } = handle;
+        let clock = Arc::clone(&config.clock);
+        Self {
+            session: Session::new(clock.now(), request),
+            clock,
+            cancel: cancel.clone(),
+            on_queued: on_queued.clone().filter(|_| patience == Patience::Queue),
+            held: None,
+            outcome,
+            refused: None,
+            events: Vec::new(),
+        }
     }
 
     /// Appends what is to be written now; see [`Session::transmit`].
@@ -85,7 +105,11 @@ impl Claim {
         }
         for event in self.events.drain(..) {
             match event {
-                Event::Queued => {}
+                Event::Queued => {
+                    if let Some(on_queued) = &self.on_queued {
+                        on_queued.call(&self.session.config().name);
+                    }
+                }
                 Event::Granted { token } => {
                     let held = Held::new(token, Arc::clone(&self.clock), self.cancel.clone(), &self.session);
                     self.held = Some(held.clone());
@@ -101,6 +125,12 @@ impl Claim {
                 },
             }
         }
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claim").field(&self.session).finish()
     }
 }
 

@@ -12,6 +12,7 @@ use crate::claims::Claims;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Invalid};
 use crate::resolve::Resolver;
+use crate::security::Security;
 use crate::session::SessionConfig;
 
 /// The shortest lease that a client takes on, in milliseconds.
@@ -30,6 +31,11 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Settings of a client to be: of [`blocking::Client`](crate::blocking::Client) or of the async `Client`.
 pub struct Builder<C> {
+    addresses: Vec<String>,
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<rustls::ClientConfig>>,
+    #[cfg(feature = "tls")]
+    server_name: Option<rustls::pki_types::ServerName<'static>>,
     config: Config,
     client: PhantomData<fn() -> C>,
 }
@@ -37,20 +43,58 @@ pub struct Builder<C> {
 impl<C> Builder<C> {
     pub(crate) fn new(address: String) -> Self {
         let config = Config {
-            addresses: vec![address],
+            servers: Vec::new(),
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             max_hold: None,
             clock: Arc::new(SystemClock),
             resolver: Arc::default(),
             claims: Arc::default(),
         };
-        Self { config, client: PhantomData }
+        Self {
+            addresses: vec![address],
+            #[cfg(feature = "tls")]
+            tls: None,
+            #[cfg(feature = "tls")]
+            server_name: None,
+            config,
+            client: PhantomData,
+        }
     }
 
     /// One more server address, `host:port`, tried after those before it.
     #[must_use]
     pub fn address(mut self, address: impl Into<String>) -> Self {
-        self.config.addresses.push(address.into());
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// Speaks TLS, as configured: which authorities are trusted, and for mutual TLS which certificate this client shows. A server
+    /// must prove to be the host of the address that it was found by, unless [`tls_server_name`](Self::tls_server_name) says
+    /// otherwise. The handshake counts towards the connect timeout; one that fails is a reason to try the next address.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use monolock_client::rustls::{ClientConfig, RootCertStore};
+    /// use monolock_client::blocking::Client;
+    ///
+    /// # fn authorities() -> RootCertStore { RootCertStore::empty() }
+    /// let config = ClientConfig::builder().with_root_certificates(authorities()).with_no_client_auth();
+    /// let client = Client::builder("locks.example.org:7070").tls(Arc::new(config)).build()?;
+    /// # Ok::<(), monolock_client::Error>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, config: impl Into<Arc<rustls::ClientConfig>>) -> Self {
+        self.tls = Some(config.into());
+        self
+    }
+
+    /// Whom every server must prove to be, whatever its address.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_server_name(mut self, name: rustls::pki_types::ServerName<'static>) -> Self {
+        self.server_name = Some(name);
         self
     }
 
@@ -76,11 +120,13 @@ impl<C> Builder<C> {
         self
     }
 
-    pub(crate) fn into_config(self) -> Result<Arc<Config>, Error> {
-        let config = self.config;
-        for address in &config.addresses {
-            check_address(address)?;
+    pub(crate) fn into_config(mut self) -> Result<Arc<Config>, Error> {
+        for address in std::mem::take(&mut self.addresses) {
+            let host = check_address(&address)?;
+            let security = self.security(&address, host)?;
+            self.config.servers.push(Server { address, security });
         }
+        let config = self.config;
         if config.connect_timeout.is_zero() {
             return Err(Invalid::ConnectTimeout.into());
         }
@@ -89,16 +135,40 @@ impl<C> Builder<C> {
         }
         Ok(Arc::new(config))
     }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "with TLS there is more to it")]
+    const fn security(&self, _address: &str, _host: &str) -> Result<Security, Error> {
+        Ok(Security::Plain)
+    }
+
+    #[cfg(feature = "tls")]
+    fn security(&self, address: &str, host: &str) -> Result<Security, Error> {
+        use rustls::pki_types::ServerName;
+
+        match (&self.tls, &self.server_name) {
+            (None, None) => Ok(Security::Plain),
+            (None, Some(_)) => Err(Invalid::ServerNameWithoutTls.into()),
+            (Some(config), Some(name)) => Ok(Security::tls(config, name.clone())),
+            (Some(config), None) => match ServerName::try_from(host.to_owned()) {
+                Ok(name) => Ok(Security::tls(config, name)),
+                Err(_) => Err(Invalid::ServerName { address: address.to_owned() }.into()),
+            },
+        }
+    }
 }
 
 impl<C> fmt::Debug for Builder<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Builder").field(&self.config).finish()
+        f.debug_struct("Builder")
+            .field("addresses", &self.addresses)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
 pub(crate) struct Config {
-    pub(crate) addresses: Vec<String>,
+    pub(crate) servers: Vec<Server>,
     pub(crate) connect_timeout: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -109,10 +179,37 @@ pub(crate) struct Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("addresses", &self.addresses)
+            .field("servers", &self.servers)
             .field("connect_timeout", &self.connect_timeout)
             .field("max_hold", &self.max_hold)
             .finish_non_exhaustive()
+    }
+}
+
+/// One configured address, `host:port`, and what is spoken there.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: String,
+    pub(crate) security: Security,
+}
+
+/// Whom to tell that the wait in the queue begins.
+#[derive(Clone)]
+pub(crate) struct OnQueued(Arc<dyn Fn(&LockName) + Send + Sync>);
+
+impl OnQueued {
+    pub(crate) fn new(callback: impl Fn(&LockName) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
+    }
+
+    pub(crate) fn call(&self, name: &LockName) {
+        (self.0)(name);
+    }
+}
+
+impl fmt::Debug for OnQueued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnQueued")
     }
 }
 
@@ -122,11 +219,12 @@ pub(crate) struct Handle {
     pub(crate) config: Arc<Config>,
     pub(crate) cancel: Cancel,
     pub(crate) wait_limit: Option<Duration>,
+    pub(crate) on_queued: Option<OnQueued>,
 }
 
 impl Handle {
     pub(crate) fn new(config: Arc<Config>) -> Self {
-        Self { config, cancel: Cancel::new(), wait_limit: None }
+        Self { config, cancel: Cancel::new(), wait_limit: None, on_queued: None }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -148,13 +246,15 @@ impl Handle {
     }
 }
 
-fn check_address(address: &str) -> Result<(), Error> {
+/// The host of `host:port`, an IPv6 one without its brackets.
+fn check_address(address: &str) -> Result<&str, Error> {
     if address.is_empty() {
         return Err(Invalid::NoAddress.into());
     }
-    let well_formed = match address.rsplit_once(':') {
-        Some((host, port)) => !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0),
-        None => false,
-    };
-    if well_formed { Ok(()) } else { Err(Invalid::Address { address: address.to_owned() }.into()) }
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0) => {
+            Ok(host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host))
+        }
+        Some(_) | None => Err(Invalid::Address { address: address.to_owned() }.into()),
+    }
 }

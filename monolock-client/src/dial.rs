@@ -14,6 +14,7 @@ use monolock_core::{LockName, Timestamp};
 use crate::config::Config;
 use crate::error::{Attempt, AttemptFailure, Error};
 use crate::resolve::Found;
+use crate::security::Security;
 use crate::session::LossReason;
 
 /// One attempt at reaching a server.
@@ -34,8 +35,8 @@ pub(crate) struct Dial {
 pub(crate) enum Step {
     /// Look this up and report to [`Dial::found`].
     LookUp { address: String, budget: Duration },
-    /// Connect and wait for the first answer; report a failure to [`Dial::failed`].
-    Connect { address: SocketAddr, budget: Duration },
+    /// Connect, shake hands, and wait for the first answer; report a failure to [`Dial::failed`].
+    Connect { address: SocketAddr, security: Security, budget: Duration },
     /// Nobody is left.
     Exhausted(Error),
 }
@@ -58,13 +59,15 @@ impl Dial {
         if let Some(&address) = self.candidates.get(self.tried) {
             let budget = share(self.candidates_until.since(now), self.candidates.len() - self.tried);
             self.tried += 1;
-            return Step::Connect { address, budget };
+            // Candidates are of the server that was looked up last.
+            let security = self.config.servers[self.looked_up - 1].security.clone();
+            return Step::Connect { address, security, budget };
         }
-        if let Some(address) = self.config.addresses.get(self.looked_up) {
-            let budget = share(self.deadline.since(now), self.config.addresses.len() - self.looked_up);
+        if let Some(server) = self.config.servers.get(self.looked_up) {
+            let budget = share(self.deadline.since(now), self.config.servers.len() - self.looked_up);
             self.looked_up += 1;
             self.candidates_until = now.saturating_add(budget);
-            return Step::LookUp { address: address.clone(), budget };
+            return Step::LookUp { address: server.address.clone(), budget };
         }
         Step::Exhausted(Error::unreachable(self.name.clone(), mem::take(&mut self.failures)))
     }
@@ -125,7 +128,7 @@ mod tests {
     }
 
     fn connect(dial: &mut Dial, now: Timestamp) -> (SocketAddr, Duration) {
-        let Step::Connect { address, budget } = dial.next_step(now) else { panic!("a connection comes next") };
+        let Step::Connect { address, budget, .. } = dial.next_step(now) else { panic!("a connection comes next") };
         (address, budget)
     }
 

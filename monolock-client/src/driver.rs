@@ -6,14 +6,13 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use monolock_core::{Lease, LockName, Token};
-use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -22,17 +21,16 @@ use tokio::time::{sleep, timeout};
 use crate::alarm::Alarm;
 use crate::backoff::Backoff;
 use crate::cancel::Cancel;
-use crate::claim::{Claim, Outcome};
+use crate::claim::{Claim, Outcome, Patience};
 use crate::claims::Ticket;
-use crate::config::{Builder, Handle};
+use crate::config::{Builder, Handle, OnQueued};
 use crate::dial::{Dial, Step};
 use crate::error::{AttemptFailure, Error, WithLockError};
 use crate::held::Held;
+use crate::security::Security;
 use crate::session::{LossReason, SessionConfig, Standing};
 use crate::signal::Signal;
-
-/// How many bytes one read takes: several frames, of which there are seldom two.
-const READ_BYTES: usize = 512;
+use crate::transport::{Connection, Transport};
 
 /// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every claim on a
 /// lock is a connection (`PROTOCOL.md`, "one session").
@@ -61,6 +59,13 @@ impl Client {
     #[must_use]
     pub fn wait_limit(&self, wait: Duration) -> Self {
         Self { handle: Handle { wait_limit: Some(wait), ..self.handle.clone() } }
+    }
+
+    /// This client, with `callback` called each time the server puts a call that waits into the queue, before the wait begins. It runs
+    /// within the future that acquires, and must not block; what it panics with, that future panics with.
+    #[must_use]
+    pub fn on_queued(&self, callback: impl Fn(&LockName) + Send + Sync + 'static) -> Self {
+        Self { handle: Handle { on_queued: Some(OnQueued::new(callback)), ..self.handle.clone() } }
     }
 
     /// Acquires the lock, waiting for its turn in the queue.
@@ -106,7 +111,7 @@ impl Client {
 
     /// Acquires the lock like [`acquire`](Self::acquire), and tries again where the server cannot be reached or the place in the
     /// queue is lost: after exponential backoff with full jitter, 100 ms doubling to 5 s. After a shutdown of the server (code
-    /// 0x01) the first new attempt comes within 100 ms. Codes from 0x10 up are final.
+    /// 0x01) the first new attempt comes within 100 ms, or 500 ms with TLS. Codes from 0x10 up are final.
     ///
     /// # Errors
     /// `Denied` and `Invalid` at once, `Cancelled` and `WaitTimeout` as soon as they come; nothing else.
@@ -196,7 +201,7 @@ impl Client {
     }
 
     async fn obtain_persistently(&self, request: &SessionConfig) -> Result<LockGuard, Error> {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(&self.handle.config);
         loop {
             let begun = self.handle.now();
             let error = match self.obtain(request, Patience::Queue).await {
@@ -215,8 +220,8 @@ impl Client {
     async fn obtain(&self, request: &SessionConfig, patience: Patience) -> Result<LockGuard, Error> {
         let ticket = self.handle.config.claims.enter(&request.name);
         let outcome = Signal::new();
-        let connection = self.open(request, &outcome).await?;
-        if connection.claim.standing() == Standing::Queued && patience == Patience::None {
+        let connection = self.open(request, patience, &outcome).await?;
+        if connection.standing() == Standing::Queued && patience == Patience::None {
             return Err(Error::contended(request.name.clone()));
         }
         let line = Line::spawn(connection);
@@ -225,7 +230,12 @@ impl Client {
     }
 
     /// Connects to the first address whose server takes the claim in, within the connect timeout.
-    async fn open(&self, request: &SessionConfig, outcome: &Arc<Signal<Outcome>>) -> Result<Connection, Error> {
+    async fn open(
+        &self,
+        request: &SessionConfig,
+        patience: Patience,
+        outcome: &Arc<Signal<Outcome>>,
+    ) -> Result<Driven, Error> {
         let config = &self.handle.config;
         let mut dial = Dial::new(self.handle.now(), config, &request.name);
         loop {
@@ -234,8 +244,13 @@ impl Client {
                     let found = timeout(budget, config.resolver.look_up(&address).wait()).await;
                     dial.found(address, budget, found.ok());
                 }
-                Step::Connect { address, budget } => {
-                    let failure = match timeout(budget, self.open_one(request, outcome, address)).await {
+                Step::Connect { address, security, budget } => {
+                    let opening = async {
+                        let (transport, early) = connect(address, security).await?;
+                        let claim = Claim::new(&self.handle, request.clone(), patience, Arc::clone(outcome));
+                        Driven::new(Connection::new(transport, claim, early)).asked().await
+                    };
+                    let failure = match timeout(budget, opening).await {
                         Ok(Ok(connection)) => return Ok(connection),
                         Ok(Err(failure)) => failure,
                         Err(_) => AttemptFailure::NoTime(budget),
@@ -244,27 +259,6 @@ impl Client {
                 }
                 Step::Exhausted(error) => return Err(error),
             }
-        }
-    }
-
-    /// Connects to one address and waits for the first answer.
-    async fn open_one(
-        &self,
-        request: &SessionConfig,
-        outcome: &Arc<Signal<Outcome>>,
-        address: SocketAddr,
-    ) -> Result<Connection, AttemptFailure> {
-        let stream = TcpStream::connect(address).await.map_err(AttemptFailure::Connect)?;
-        stream.set_nodelay(true).map_err(AttemptFailure::Connect)?;
-        let Handle { config, cancel, .. } = &self.handle;
-        let claim = Claim::new(request.clone(), Arc::clone(&config.clock), cancel.clone(), Arc::clone(outcome));
-        let mut connection = Connection { stream: Arc::new(stream), claim, alarm: Alarm::new(), unwritten: Vec::new() };
-        while connection.claim.standing() == Standing::Asking {
-            connection.step().await;
-        }
-        match connection.claim.take_refusal() {
-            Some(reason) => Err(AttemptFailure::Refused(reason)),
-            None => Ok(connection),
         }
     }
 }
@@ -277,13 +271,6 @@ impl Builder<Client> {
     pub fn build(self) -> Result<Client, Error> {
         Ok(Client { handle: Handle::new(self.into_config()?) })
     }
-}
-
-/// Whether a caller is ready to wait in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    None,
-    Queue,
 }
 
 /// A lock that is held. Dropping it releases the lock at once.
@@ -365,25 +352,25 @@ impl Drop for LockGuard {
 /// The caller's end of a session that a task keeps.
 #[derive(Debug)]
 struct Line {
-    stream: Arc<TcpStream>,
+    transport: Arc<Transport<TcpStream>>,
     task: Option<JoinHandle<()>>,
 }
 
 impl Line {
-    fn spawn(mut connection: Connection) -> Self {
-        let stream = Arc::clone(&connection.stream);
+    fn spawn(mut session: Driven) -> Self {
+        let transport = Arc::clone(session.connection.transport());
         let task = tokio::spawn(async move {
-            while !connection.claim.is_over() {
-                connection.step().await;
+            while !session.connection.claim().is_over() {
+                session.step().await;
             }
         });
-        Self { stream, task: Some(task) }
+        Self { transport, task: Some(task) }
     }
 
     /// Hangs up, the first time; the task that kept the session is on its way out.
     fn hang_up(&mut self) -> Option<JoinHandle<()>> {
         let task = self.task.take()?;
-        hang_up(&self.stream);
+        self.transport.hang_up();
         task.abort();
         Some(task)
     }
@@ -395,74 +382,65 @@ impl Drop for Line {
     }
 }
 
-/// Ends the connection on the wire here and now, though others may still have the socket.
-fn hang_up(stream: &TcpStream) {
-    // Where it fails, the connection is already gone.
-    let _ = SockRef::from(stream).shutdown(Shutdown::Both);
-}
-
-/// A socket and the session on it.
-struct Connection {
-    stream: Arc<TcpStream>,
-    claim: Claim,
-    alarm: Alarm,
-    /// What the socket has not taken yet: at most one frame, since there is at most one unanswered.
-    unwritten: Vec<u8>,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        hang_up(&self.stream);
+/// Connects and shakes hands; also returns what the server has said by then.
+async fn connect(
+    address: SocketAddr,
+    security: Security,
+) -> Result<(Arc<Transport<TcpStream>>, Vec<u8>), AttemptFailure> {
+    let stream = TcpStream::connect(address).await.map_err(AttemptFailure::Connect)?;
+    stream.set_nodelay(true).map_err(AttemptFailure::Connect)?;
+    let transport = Transport::new(stream, security.channel()?);
+    let mut early = Vec::new();
+    while !transport.shake_hands(&mut early)? {
+        ready(&transport).await.map_err(AttemptFailure::Handshake)?;
     }
+    Ok((transport, early))
 }
 
-impl Connection {
+/// Waits until the socket has something, or takes what is to be written; says whether it has something.
+async fn ready(transport: &Transport<TcpStream>) -> io::Result<bool> {
+    let interest = if transport.has_unwritten() { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+    Ok(transport.socket().ready(interest).await?.is_readable())
+}
+
+/// A session with the timer that wakes its task.
+struct Driven {
+    connection: Connection<TcpStream>,
+    alarm: Alarm,
+}
+
+impl Driven {
+    fn new(connection: Connection<TcpStream>) -> Self {
+        Self { connection, alarm: Alarm::new() }
+    }
+
+    fn standing(&self) -> Standing {
+        self.connection.claim().standing()
+    }
+
+    /// Waits for the first answer.
+    async fn asked(mut self) -> Result<Self, AttemptFailure> {
+        while self.standing() == Standing::Asking {
+            self.step().await;
+        }
+        self.connection.take_refusal().map_or(Ok(self), Err)
+    }
+
     /// Writes what is to be written, then waits for the next thing to happen and takes it in. Cancel-safe: nothing is taken from
     /// the socket before the session has it.
     async fn step(&mut self) {
-        self.claim.transmit(&mut self.unwritten);
-        if let Err(error) = self.write() {
-            return self.failed(&error);
+        self.connection.send();
+        let claim = self.connection.claim();
+        if claim.is_over() {
+            return;
         }
-        let interest =
-            if self.unwritten.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
         tokio::select! {
-            ready = self.stream.ready(interest) => match ready {
-                Ok(ready) if ready.is_readable() => self.read(),
-                Ok(_) => {}
-                Err(error) => self.claim.disconnected(Some(&error)),
+            ready = ready(self.connection.transport()) => match ready {
+                Ok(true) => self.connection.receive(),
+                Ok(false) => {}
+                Err(error) => self.connection.failed(&error),
             },
-            () = self.alarm.after(self.claim.until_due()) => self.claim.tick(),
+            () = self.alarm.after(claim.until_due()) => self.connection.receive(),
         }
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        while !self.unwritten.is_empty() {
-            match self.stream.try_write(&self.unwritten) {
-                Ok(written) => drop(self.unwritten.drain(..written)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn read(&mut self) {
-        let mut bytes = [0; READ_BYTES];
-        match self.stream.try_read(&mut bytes) {
-            Ok(0) => self.claim.disconnected(None),
-            Ok(read) => self.claim.receive(&bytes[..read]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => self.claim.disconnected(Some(&error)),
-        }
-    }
-
-    /// Writing failed. The server's last word may lie in the socket and say more than the system's error.
-    fn failed(&mut self, error: &io::Error) {
-        let mut bytes = [0; READ_BYTES];
-        if let Ok(read @ 1..) = self.stream.try_read(&mut bytes) {
-            self.claim.receive(&bytes[..read]);
-        }
-        self.claim.disconnected(Some(error));
     }
 }

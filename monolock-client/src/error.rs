@@ -211,9 +211,20 @@ enum Cause {
 pub(crate) enum Invalid {
     Name(LockNameError),
     Lease(LeaseError),
-    LeaseTooShort { lease: Lease, shortest: Lease },
+    LeaseTooShort {
+        lease: Lease,
+        shortest: Lease,
+    },
     NoAddress,
-    Address { address: String },
+    Address {
+        address: String,
+    },
+    #[cfg(feature = "tls")]
+    ServerName {
+        address: String,
+    },
+    #[cfg(feature = "tls")]
+    ServerNameWithoutTls,
     ConnectTimeout,
     MaxHold,
 }
@@ -228,6 +239,12 @@ impl fmt::Display for Invalid {
             }
             Self::NoAddress => f.write_str("no server address was given"),
             Self::Address { address } => write!(f, "server address {address:?} is not of the form host:port"),
+            #[cfg(feature = "tls")]
+            Self::ServerName { address } => {
+                write!(f, "the host of server address {address:?} is no name that a certificate can be for")
+            }
+            #[cfg(feature = "tls")]
+            Self::ServerNameWithoutTls => f.write_str("a TLS server name was given, but no TLS configuration"),
             Self::ConnectTimeout => f.write_str("connect_timeout must be positive"),
             Self::MaxHold => f.write_str("max_hold must be positive"),
         }
@@ -247,6 +264,7 @@ impl Attempt {
             AttemptFailure::Lookup(_)
             | AttemptFailure::NoAddress
             | AttemptFailure::Connect(_)
+            | AttemptFailure::Handshake(_)
             | AttemptFailure::Thread(_)
             | AttemptFailure::NoTime(_) => None,
         }
@@ -259,6 +277,8 @@ pub(crate) enum AttemptFailure {
     /// The name resolves to nothing.
     NoAddress,
     Connect(io::Error),
+    /// There is a connection, and no TLS on it.
+    Handshake(io::Error),
     /// There is no thread to keep the claim.
     Thread(io::Error),
     /// It had not come to a first answer when its share of the connect timeout was used up.
@@ -270,7 +290,7 @@ impl AttemptFailure {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
             Self::Lookup(error) => Some(&**error),
-            Self::Connect(error) | Self::Thread(error) => Some(error),
+            Self::Connect(error) | Self::Handshake(error) | Self::Thread(error) => Some(error),
             Self::Refused(reason) => Some(reason),
             Self::NoAddress | Self::NoTime(_) => None,
         }
@@ -283,6 +303,7 @@ impl fmt::Display for AttemptFailure {
             Self::Lookup(error) => write!(f, "the name does not resolve: {error}"),
             Self::NoAddress => f.write_str("the name has no address"),
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
+            Self::Handshake(error) => write!(f, "the TLS handshake failed: {error}"),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
             Self::NoTime(share) => write!(f, "no answer within {share:.1?}"),
             Self::Refused(reason) => fmt::Display::fmt(reason, f),

@@ -76,7 +76,9 @@ mod driver;
 mod error;
 mod held;
 mod resolve;
+mod security;
 mod signal;
+mod transport;
 
 pub use cancel::Cancel;
 pub use config::{Builder, MIN_LEASE_MS};
@@ -86,4 +88,6 @@ pub use error::{Error, ErrorKind, WithLockError};
 pub use held::Held;
 pub use monolock_core::wire::{ErrorClass, ErrorCode, UnknownServerFrame};
 pub use monolock_core::{Lease, LeaseError, LockName, LockNameError, Timestamp, Token};
+#[cfg(feature = "tls")]
+pub use rustls;
 pub use session::{LossReason, ProtocolViolation};

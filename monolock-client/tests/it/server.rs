@@ -16,11 +16,22 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Server {
     listener: TcpListener,
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 impl Server {
     pub(crate) fn bind() -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap() }
+        Self {
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn bind_tls(config: rustls::ServerConfig) -> Self {
+        Self { tls: Some(Arc::new(config)), ..Self::bind() }
     }
 
     pub(crate) fn address(&self) -> String {
@@ -43,7 +54,11 @@ impl Server {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Peer { stream }
+        Peer {
+            stream,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone().map(|config| rustls::ServerConnection::new(config).unwrap()),
+        }
     }
 
     /// Accepts a connection and reads its `ACQUIRE`.
@@ -71,23 +86,53 @@ impl Play {
 
 pub(crate) struct Peer {
     stream: TcpStream,
+    #[cfg(feature = "tls")]
+    tls: Option<rustls::ServerConnection>,
+}
+
+impl Read for Peer {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls {
+            return rustls::Stream::new(tls, &mut self.stream).read(bytes);
+        }
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Peer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls {
+            return rustls::Stream::new(tls, &mut self.stream).write(bytes);
+        }
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls {
+            return rustls::Stream::new(tls, &mut self.stream).flush();
+        }
+        self.stream.flush()
+    }
 }
 
 impl Peer {
     /// Reads an `ACQUIRE`: the lease in milliseconds and the name.
     pub(crate) fn reads_acquire(&mut self) -> (u32, String) {
         let mut head = [0; 8];
-        self.stream.read_exact(&mut head).unwrap();
+        self.read_exact(&mut head).unwrap();
         assert_eq!(head[..2], [0x01, 1]);
         let lease_ms = u32::from_be_bytes(head[2..6].try_into().unwrap());
         let mut name = vec![0; usize::from(u16::from_be_bytes([head[6], head[7]]))];
-        self.stream.read_exact(&mut name).unwrap();
+        self.read_exact(&mut name).unwrap();
         (lease_ms, String::from_utf8(name).unwrap())
     }
 
     pub(crate) fn reads_heartbeat(&mut self) {
         let mut byte = [0];
-        self.stream.read_exact(&mut byte).unwrap();
+        self.read_exact(&mut byte).unwrap();
         assert_eq!(byte, [0x02]);
     }
 
@@ -95,7 +140,7 @@ impl Peer {
     pub(crate) fn reads_to_the_end(&mut self) {
         let mut bytes = [0; 64];
         loop {
-            match self.stream.read(&mut bytes) {
+            match self.read(&mut bytes) {
                 Ok(0) => return,
                 Ok(read) => assert!(bytes[..read].iter().all(|byte| *byte == 0x02)),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
@@ -107,15 +152,15 @@ impl Peer {
     /// Reads whatever comes until the connection ends in any way.
     pub(crate) fn drains(&mut self) {
         let mut bytes = [0; 512];
-        while matches!(self.stream.read(&mut bytes), Ok(1..)) {}
+        while matches!(self.read(&mut bytes), Ok(1..)) {}
     }
 
     /// Answers every heartbeat with this until the client closes; says how many there were.
     pub(crate) fn answers_to_the_end(&mut self, reply: &[u8]) -> usize {
         let (mut bytes, mut beats) = ([0; 1], 0);
-        while matches!(self.stream.read(&mut bytes), Ok(1)) {
+        while matches!(self.read(&mut bytes), Ok(1)) {
             beats += 1;
-            if self.stream.write_all(reply).is_err() {
+            if self.write_all(reply).and_then(|()| self.flush()).is_err() {
                 break;
             }
         }
@@ -124,7 +169,7 @@ impl Peer {
 
     /// Sends, to a client that may be gone already.
     pub(crate) fn sends(&mut self, bytes: &[u8]) {
-        let _ = self.stream.write_all(bytes);
+        let _ = self.write_all(bytes).and_then(|()| self.flush());
     }
 
     pub(crate) fn half_closes(&self) {
@@ -134,6 +179,57 @@ impl Peer {
     /// Closes with a reset.
     pub(crate) fn resets(self) {
         socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Peer {
+    /// Answers the client's part of the handshake until that is done.
+    pub(crate) fn shakes_hands(&mut self) -> io::Result<()> {
+        let tls = self.tls.as_mut().unwrap();
+        while tls.is_handshaking() {
+            tls.complete_io(&mut self.stream)?;
+        }
+        tls.complete_io(&mut self.stream).map(drop)
+    }
+
+    /// Reads the beginning of a handshake that this server will not go on with.
+    pub(crate) fn reads_client_hello(&mut self) {
+        let mut head = [0; 5];
+        self.stream.read_exact(&mut head).unwrap();
+        assert_eq!(head[0], 0x16);
+    }
+
+    pub(crate) const fn tls(&self) -> &rustls::ServerConnection {
+        self.tls.as_ref().unwrap()
+    }
+
+    /// What goes over the wire for this.
+    pub(crate) fn encrypts(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let (tls, mut encrypted) = (self.tls.as_mut().unwrap(), Vec::new());
+        tls.writer().write_all(bytes).unwrap();
+        while tls.wants_write() {
+            tls.write_tls(&mut encrypted).unwrap();
+        }
+        encrypted
+    }
+
+    /// Sends past TLS, to a client that may be gone already; says whether it still takes it.
+    pub(crate) fn sends_raw(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
+    /// Reads heartbeats, answering none, until the client says farewell.
+    pub(crate) fn reads_to_the_farewell(&mut self) {
+        let mut bytes = Vec::new();
+        // An end without a farewell would be an error.
+        self.read_to_end(&mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0x02));
+    }
+
+    pub(crate) fn says_farewell(&mut self) {
+        self.tls.as_mut().unwrap().send_close_notify();
+        self.flush().unwrap();
     }
 }
 
@@ -190,6 +286,24 @@ impl LeapingClock {
 impl Clock for LeapingClock {
     fn now(&self) -> Timestamp {
         SystemClock::default().now().saturating_add(Duration::from_nanos(self.leapt.load(Ordering::SeqCst)))
+    }
+}
+
+/// A clock that stands still until it is told to move on: however busy the machine, nothing in a test comes too late by it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StandingClock {
+    nanos: Arc<AtomicU64>,
+}
+
+impl StandingClock {
+    pub(crate) fn advance(&self, duration: Duration) {
+        self.nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for StandingClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.nanos.load(Ordering::SeqCst))
     }
 }
 
