@@ -151,6 +151,19 @@ impl Client {
         self.acquire(name, lease).map_err(WithLockError::NotAcquired)?.run(work)
     }
 
+    /// Like [`with_lock`](Self::with_lock), acquiring as in [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// As [`with_lock`](Self::with_lock).
+    pub fn try_with_lock<T, E>(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        lease: impl TryInto<Lease, Error: Into<Error>>,
+        work: impl FnOnce(Held) -> Result<T, E>,
+    ) -> Result<T, WithLockError<E>> {
+        self.try_acquire(name, lease).map_err(WithLockError::NotAcquired)?.run(work)
+    }
+
     /// Like [`with_lock`](Self::with_lock), acquiring as in [`acquire_with_retry`](Self::acquire_with_retry). Only the acquiring is
     /// tried again; the work runs at most once.
     ///

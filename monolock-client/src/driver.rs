@@ -148,6 +148,24 @@ impl Client {
         guard.run(work).await
     }
 
+    /// Like [`with_lock`](Self::with_lock), acquiring as in [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// As [`with_lock`](Self::with_lock).
+    pub async fn try_with_lock<T, E, F, W>(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        lease: impl TryInto<Lease, Error: Into<Error>>,
+        work: W,
+    ) -> Result<T, WithLockError<E>>
+    where
+        W: FnOnce(Held) -> F,
+        F: Future<Output = Result<T, E>>,
+    {
+        let guard = self.try_acquire(name, lease).await.map_err(WithLockError::NotAcquired)?;
+        guard.run(work).await
+    }
+
     /// Like [`with_lock`](Self::with_lock), acquiring as in [`acquire_with_retry`](Self::acquire_with_retry). Only the acquiring is
     /// tried again; the work runs at most once.
     ///

@@ -37,6 +37,27 @@ pub enum ErrorKind {
     Invalid,
 }
 
+impl ErrorKind {
+    /// Its name, the same in every monolock client.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::WaitTimeout => "wait_timeout",
+            Self::Contended => "contended",
+            Self::Denied => "denied",
+            Self::Lost => "lost",
+            Self::Unreachable => "unreachable",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 impl Error {
     /// What kind of failure it is.
     pub fn kind(&self) -> ErrorKind {

@@ -348,6 +348,17 @@ pub enum LossReason {
 }
 
 impl LossReason {
+    /// Its name, the same in every monolock client.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Closed { .. } => "closed",
+            Self::Server { .. } => "server_error",
+            Self::ProtocolViolation(_) => "protocol_violation",
+            Self::MaxHold => "max_hold",
+        }
+    }
+
     /// The code of the server's `ERROR`, where that ended the session.
     pub const fn server_code(&self) -> Option<ErrorCode> {
         match self {
