@@ -157,7 +157,7 @@ func TestOneUnansweredAtMost(t *testing.T) {
 	s.sends(7999, nil)
 }
 
-func TestB15_MaxHold(t *testing.T) {
+func TestB15_MaxHoldCountsFromTheGrant(t *testing.T) {
 	s := connected(t, 10_000, 5*time.Second)
 	s.gets(1000, acquired)
 	s.sends(1500, protocol.Heartbeat{})
