@@ -197,9 +197,11 @@ func TestB11_TheWorksErrorStandsAndTheLossIsJoined(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			goroutines(t)
 			server := listen(t)
+			started := make(chan struct{})
 			done := background(func() error {
 				return New(Config{Address: server.address()}).Do(context.Background(), "jobs", testLease,
 					func(ctx context.Context, _ uint64) error {
+						close(started)
 						<-ctx.Done()
 						wantsLoss(t, context.Cause(ctx), LossClosed)
 						return result
@@ -207,6 +209,7 @@ func TestB11_TheWorksErrorStandsAndTheLossIsJoined(t *testing.T) {
 			})
 			p := server.acceptsClaim()
 			p.sends(acquired)
+			receives(t, "the start", started)
 			p.Close()
 			err := receives(t, "the end", done)
 			wantsLoss(t, err, LossClosed)
