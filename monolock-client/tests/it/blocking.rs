@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 use monolock_client::blocking::Client;
 use monolock_client::{Cancel, ErrorCode, ErrorKind, Held, LossReason, WithLockError};
 
-use crate::server::{BlackHole, LeapingClock, Notes, PATIENCE, Play, Server, WAITING, acquired, dead_address, error};
+use crate::server::{
+    BlackHole, LeapingClock, Notes, PATIENCE, Play, Server, StandingClock, WAITING, acquired, dead_address, error,
+};
 
 /// Long enough for nothing to happen by itself within a test.
 const LONG: Duration = Duration::from_mins(1);
 
 /// Short enough to wait for its heartbeats, long enough for a busy machine to keep it.
 const KEPT: Duration = Duration::from_secs(2);
+
+/// A lease by a clock that stands still until a test moves it: however brief, no machine is too busy to keep it.
+const BRIEF: Duration = Duration::from_millis(200);
 
 /// Short enough to wait for its loss.
 const SHORT: Duration = Duration::from_secs(1);
@@ -114,14 +119,44 @@ fn b04_a_clock_that_leapt_is_a_loss_at_the_next_look() {
 
 #[test]
 fn b07_answered_heartbeats_keep_the_lock() {
-    let play = Server::bind().play(|server| {
-        let mut peer = server.accept_claim();
-        peer.sends(&acquired(41));
-        assert!(peer.answers_to_the_end(&acquired(41)) >= 2);
+    let (clock, (answered, all_answered)) = (StandingClock::default(), mpsc::channel());
+    let play = Server::bind().play({
+        let clock = clock.clone();
+        move |server| {
+            let mut peer = server.accept_claim();
+            peer.sends(&acquired(41));
+            peer.answers_beats(&clock, BRIEF, 40, &acquired(41));
+            answered.send(()).unwrap();
+            peer.reads_to_the_end();
+        }
     });
-    let guard = client(&play).acquire("jobs", KEPT).unwrap();
-    assert_eq!(guard.wait_lost(KEPT * 2), None);
+    let client = Client::builder(&play.address).clock(Arc::new(clock)).build().unwrap();
+    let guard = client.acquire("jobs", BRIEF).unwrap();
+    all_answered.recv().unwrap();
+    assert_eq!(guard.held().loss(), None);
     assert!(guard.is_held());
+    drop(guard);
+    play.finish();
+}
+
+#[test]
+fn b07_unanswered_heartbeats_are_a_loss_after_four_fifths_of_the_lease() {
+    let clock = StandingClock::default();
+    let play = Server::bind().play({
+        let clock = clock.clone();
+        move |server| {
+            let mut peer = server.accept_claim();
+            peer.sends(&acquired(41));
+            clock.advance(BRIEF / 4);
+            peer.reads_to_the_end();
+        }
+    });
+    let client = Client::builder(&play.address).clock(Arc::new(clock.clone())).build().unwrap();
+    let guard = client.acquire("jobs", BRIEF).unwrap();
+    clock.advance(BRIEF * 4 / 5 - BRIEF / 4 - Duration::from_nanos(1));
+    assert!(guard.is_held());
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(guard.wait_lost(PATIENCE), Some(LossReason::Timeout));
     drop(guard);
     play.finish();
 }
@@ -234,20 +269,26 @@ fn b48_retrying_ends_with_the_wait_limit_or_at_a_refusal() {
 
 #[test]
 fn b10_cancelled_work_keeps_its_lock_until_it_has_ended() {
-    let notes = Notes::default();
+    let (notes, standing) = (Notes::default(), StandingClock::default());
+    let ((is_cancelled, cancelled), (answered, all_answered)) = (mpsc::channel(), mpsc::channel());
     let play = Server::bind().play({
-        let notes = notes.clone();
+        let (notes, clock) = (notes.clone(), standing.clone());
         move |server| {
             let mut peer = server.accept_claim();
             peer.sends(&acquired(41));
-            peer.answers_to_the_end(&acquired(41));
+            cancelled.recv().unwrap();
+            peer.answers_beats(&clock, BRIEF, 12, &acquired(41));
+            answered.send(()).unwrap();
+            peer.reads_to_the_end();
             notes.note("closed");
         }
     });
     let cancel = Cancel::new();
-    let token = client(&play).cancel_on(&cancel).with_lock("jobs", KEPT, |held| {
+    let client = Client::builder(&play.address).clock(Arc::new(standing)).build().unwrap();
+    let token = client.cancel_on(&cancel).with_lock("jobs", BRIEF, |held| {
         cancel.cancel();
-        assert_eq!(held.wait_lost(KEPT * 3), None);
+        is_cancelled.send(()).unwrap();
+        all_answered.recv().unwrap();
         assert!(held.is_held() && held.is_cancelled());
         notes.note("ended");
         Ok::<_, ()>(held.token().get())
@@ -284,6 +325,38 @@ fn b11_the_works_own_error_stands_and_unwinding_closes() {
         client.with_lock("jobs", LONG, |_| -> Result<(), ()> { panic!("the work panics") })
     }));
     assert!(unwound.is_err());
+    play.finish();
+}
+
+#[test]
+fn a_caller_is_told_when_its_wait_begins() {
+    let (told, waiting) = mpsc::channel();
+    let play = Server::bind().play(move |server| {
+        let mut queued = server.accept_claim();
+        queued.sends(WAITING);
+        // The grant comes when the caller knows that it waits.
+        waiting.recv().unwrap();
+        queued.sends(&acquired(41));
+        let mut contended = server.accept_claim();
+        contended.sends(WAITING);
+        for mut peer in [queued, contended] {
+            peer.reads_to_the_end();
+        }
+    });
+    let notes = Notes::default();
+    let client = client(&play).on_queued({
+        let notes = notes.clone();
+        move |name| {
+            notes.note(name.as_str());
+            told.send(()).unwrap();
+        }
+    });
+    assert_eq!(client.acquire("jobs", LONG).unwrap().token().get(), 41);
+    // Who does not wait is not told that it waits.
+    let never = |_: Held| -> Result<(), ()> { unreachable!("the body never runs") };
+    let failed = client.try_with_lock("contended", LONG, never).unwrap_err();
+    assert!(matches!(failed, WithLockError::NotAcquired(error) if error.kind() == ErrorKind::Contended));
+    assert_eq!(notes.all(), ["jobs"]);
     play.finish();
 }
 

@@ -7,11 +7,14 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use monolock_client::{Cancel, Client, blocking};
+use monolock_client::{Builder, Cancel, Client, blocking};
+use rustls::ClientConfig;
 
+use crate::certificates::Authority;
 use crate::server::{BlackHole, PATIENCE, Server, WAITING, acquired};
 
 const ROUNDS: usize = 1000;
@@ -58,37 +61,68 @@ fn in_a_process_of_its_own(name: &str, body: fn()) {
 enum Stage {
     LookUp,
     Connecting,
+    /// A server that says nothing where TLS begins.
+    Handshake,
     Mute,
     Queued,
+    HeldOverTls,
     Held,
 }
 
-const STAGES: [Stage; 5] = [Stage::LookUp, Stage::Connecting, Stage::Mute, Stage::Queued, Stage::Held];
+const STAGES: [Stage; 7] =
+    [Stage::LookUp, Stage::Connecting, Stage::Handshake, Stage::Mute, Stage::Queued, Stage::HeldOverTls, Stage::Held];
 
-/// A server for each stage, each with a thread that lives to the end of the process, and the addresses.
-fn stages() -> Vec<(Stage, String)> {
-    let black_hole = Box::leak(Box::new(BlackHole::open()));
-    let serve = |reply: Vec<u8>| {
-        let server = Server::bind();
-        let address = server.address();
-        server.play(move |server| {
-            loop {
-                let mut peer = server.accept();
-                peer.sends(&reply);
-                // One connection at a time: a client that went is waited for before the next one comes.
-                peer.drains();
-            }
+impl Stage {
+    const fn is_over_tls(self) -> bool {
+        matches!(self, Self::Handshake | Self::HeldOverTls)
+    }
+
+    /// When a round is cut off: later and later, so that some are on their way to the stage, and others in it.
+    fn moment(self, round: usize) -> Duration {
+        // A handshake takes its time.
+        let step = Duration::from_micros(if self.is_over_tls() { 80 } else { 20 });
+        step * u32::try_from(round).unwrap()
+    }
+}
+
+/// A server for each stage, each with a thread that lives to the end of the process.
+struct Stages {
+    addresses: Vec<(Stage, String)>,
+    tls: Arc<ClientConfig>,
+}
+
+impl Stages {
+    fn open() -> Self {
+        let authority = Authority::new();
+        let black_hole = Box::leak(Box::new(BlackHole::open()));
+        let serve = |server: Server, reply: Vec<u8>| {
+            let address = server.address();
+            server.play(move |server| {
+                loop {
+                    let mut peer = server.accept();
+                    if !reply.is_empty() {
+                        peer.sends(&reply);
+                    }
+                    // One connection at a time: a client that went is waited for before the next one comes.
+                    peer.drains();
+                }
+            });
+            address
+        };
+        let addresses = STAGES.map(|stage| match stage {
+            Stage::LookUp => "a-name-that-is-nowhere.invalid:7070".to_owned(),
+            Stage::Connecting => black_hole.address(),
+            Stage::Handshake | Stage::Mute => serve(Server::bind(), Vec::new()),
+            Stage::Queued => serve(Server::bind(), WAITING.to_vec()),
+            Stage::HeldOverTls => serve(Server::bind_tls(authority.server("127.0.0.1")), acquired(41)),
+            Stage::Held => serve(Server::bind(), acquired(41)),
         });
-        address
-    };
-    let addresses = STAGES.map(|stage| match stage {
-        Stage::LookUp => "a-name-that-is-nowhere.invalid:7070".to_owned(),
-        Stage::Connecting => black_hole.address(),
-        Stage::Mute => serve(Vec::new()),
-        Stage::Queued => serve(WAITING.to_vec()),
-        Stage::Held => serve(acquired(41)),
-    });
-    STAGES.into_iter().zip(addresses).collect()
+        Self { addresses: STAGES.into_iter().zip(addresses).collect(), tls: Arc::new(authority.client()) }
+    }
+
+    fn builder<C>(&self, stage: Stage, begin: Builder<C>) -> Builder<C> {
+        if stage.is_over_tls() { begin.tls(Arc::clone(&self.tls)) } else { begin }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -113,15 +147,14 @@ fn comes_back_to(baseline: &Census) {
 }
 
 fn async_rounds() {
-    let stages = stages();
+    let stages = Stages::open();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let baseline = census();
-        for (stage, address) in stages {
-            let client = Client::builder(address).build().unwrap();
+        for (stage, address) in &stages.addresses {
+            let client = stages.builder(*stage, Client::builder(address)).build().unwrap();
             for round in 0..ROUNDS / STAGES.len() {
-                let a_moment = Duration::from_micros(u64::try_from(round).unwrap() * 20);
-                let dropped = tokio::time::timeout(a_moment, async {
+                let dropped = tokio::time::timeout(stage.moment(round), async {
                     let _guard = client.acquire("jobs", LONG).await;
                     std::future::pending::<()>().await;
                 });
@@ -135,16 +168,15 @@ fn async_rounds() {
 }
 
 fn blocking_rounds() {
-    let stages = stages();
+    let stages = Stages::open();
     let baseline = census();
-    for (_, address) in stages {
-        let client = blocking::Client::builder(address).build().unwrap();
+    for (stage, address) in &stages.addresses {
+        let client = stages.builder(*stage, blocking::Client::builder(address)).build().unwrap();
         for round in 0..ROUNDS / STAGES.len() {
-            let a_moment = Duration::from_micros(u64::try_from(round).unwrap() * 20);
             let cancel = Cancel::new();
             let bound = client.cancel_on(&cancel);
             let acquiring = thread::spawn(move || drop(bound.acquire("jobs", LONG)));
-            thread::sleep(a_moment);
+            thread::sleep(stage.moment(round));
             cancel.cancel();
             acquiring.join().unwrap();
         }
@@ -159,7 +191,7 @@ fn timer_of_a_session() {
         let infos = fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(Result::ok);
         infos.filter_map(|info| fs::read_to_string(info.path()).ok()).filter(|info| info.contains(BOOT_CLOCK)).count()
     };
-    let (_, address) = stages().pop().unwrap();
+    let (_, address) = Stages::open().addresses.pop().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let before = timers();

@@ -7,7 +7,7 @@ mod blocking;
 mod certificates;
 #[cfg(feature = "tokio")]
 mod driver;
-#[cfg(feature = "tokio")]
+#[cfg(all(feature = "tls", feature = "tokio"))]
 mod leaks;
 mod machine;
 mod safety;
