@@ -472,7 +472,7 @@ class _Line(asyncio.Protocol, _fork.AtFork):
         sock.setblocking(False)
         _fork.register(self)
 
-    async def connect(self, address: "tuple[Union[str, int], ...]") -> None:
+    async def connect(self, address: "tuple[Any, ...]") -> None:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.sock_connect(self._socket, address)

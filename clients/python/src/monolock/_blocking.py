@@ -18,7 +18,7 @@ import threading
 import warnings
 from datetime import timedelta
 from types import TracebackType
-from typing import Callable, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Callable, Optional, Sequence, Type, TypeVar, Union
 
 from . import _dial, _errors, _fork
 from ._backoff import Backoff
@@ -402,7 +402,7 @@ class _Connection:
         )
         self._selector.register(sock, selectors.EVENT_READ)
 
-    def connect(self, address: "tuple[Union[str, int], ...]") -> None:
+    def connect(self, address: "tuple[Any, ...]") -> None:
         code = self._socket.connect_ex(address)
         if code != 0 and code not in _IN_PROGRESS:
             raise OSError(code, os.strerror(code))

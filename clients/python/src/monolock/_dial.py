@@ -9,14 +9,14 @@ from __future__ import annotations
 import ipaddress
 import socket
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _errors, _wire
 from ._config import Config
 from ._errors import Attempt, Loss, MonolockError
 
 #: One thing that a name resolves to: the address family and the socket address.
-Candidate = Tuple[int, Tuple[Union[str, int], ...]]
+Candidate = Tuple[int, Tuple[Any, ...]]
 
 
 @dataclass(frozen=True)

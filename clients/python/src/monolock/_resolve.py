@@ -70,7 +70,7 @@ class Resolver(_fork.AtFork):
 def _getaddrinfo(host: str, port: int) -> Sequence[_dial.Candidate]:
     found: List[_dial.Candidate] = []
     for family, _kind, _protocol, _name, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        candidate: _dial.Candidate = (int(family), tuple(address))
+        candidate: _dial.Candidate = (int(family), address)
         if candidate not in found:
             found.append(candidate)
     return found
