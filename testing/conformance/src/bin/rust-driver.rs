@@ -7,9 +7,12 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::rc::Rc;
 use std::time::Duration;
-use std::{io, thread};
+use std::{error, io, thread};
 
-use monolock_client::{Cancel, Client, Error, ErrorKind, Held, LockGuard, LossReason, WithLockError};
+use monolock_client::rustls::pki_types::pem::PemObject;
+use monolock_client::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use monolock_client::rustls::{ClientConfig, RootCertStore};
+use monolock_client::{Cancel, Client, Error, Held, LockGuard, LossReason, WithLockError};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, LocalSet};
@@ -178,7 +181,7 @@ impl Driver {
 
 async fn tell_loss(id: u64, held: Held) {
     let reason = held.lost().await;
-    say(&json!({"event": "lost", "id": id, "reason": word(&reason), "code": code(&reason)}));
+    say(&json!({"event": "lost", "id": id, "reason": reason.as_str(), "code": code(&reason)}));
 }
 
 /// The guarded work: it goes on until it is told to finish, or is dropped.
@@ -198,11 +201,11 @@ async fn body(id: u64, held: Held, mut finish: oneshot::Receiver<bool>) -> Resul
 fn done(id: u64, outcome: Result<(), WithLockError<&'static str>>) -> Value {
     let Err(error) = outcome else { return json!({"event": "done", "id": id, "outcome": "ok"}) };
     let work_failed = matches!(error, WithLockError::Work { .. });
-    let kind = error.client_error().map(|error| kind(error.kind()));
+    let kind = error.client_error().map(|error| error.kind().as_str());
     let code = error.client_error().and_then(|error| error.server_code()).or_else(|| error.loss()?.server_code());
     json!({
         "event": "done", "id": id, "outcome": "error", "kind": kind, "work_failed": work_failed,
-        "lost": error.loss().map(word), "code": code.map(|code| code.0),
+        "lost": error.loss().map(LossReason::as_str), "code": code.map(|code| code.0),
     })
 }
 
@@ -211,7 +214,6 @@ enum Failure {
     Client(Error),
     /// The interface has no way to ask for it.
     Inexpressible,
-    Unsupported,
 }
 
 impl From<Error> for Failure {
@@ -223,15 +225,14 @@ impl From<Error> for Failure {
 impl Failure {
     fn kind_and_code(&self) -> (&'static str, Option<u8>) {
         match self {
-            Self::Client(error) => (kind(error.kind()), error.server_code().map(|code| code.0)),
-            Self::Inexpressible | Self::Unsupported => ("invalid", None),
+            Self::Client(error) => (error.kind().as_str(), error.server_code().map(|code| code.0)),
+            Self::Inexpressible => ("invalid", None),
         }
     }
 
     fn event(&self, id: u64) -> Value {
         let (kind, code) = self.kind_and_code();
-        let unsupported = matches!(self, Self::Unsupported);
-        json!({"event": "error", "id": id, "kind": kind, "code": code, "unsupported": unsupported})
+        json!({"event": "error", "id": id, "kind": kind, "code": code})
     }
 
     fn done(&self, id: u64) -> Value {
@@ -243,9 +244,6 @@ impl Failure {
 }
 
 fn build(op: &Value) -> Result<Client, Failure> {
-    if !op["tls"].is_null() {
-        return Err(Failure::Unsupported);
-    }
     let mut addresses = op["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut builder = Client::builder(addresses.next().unwrap_or_default());
     for address in addresses {
@@ -257,7 +255,26 @@ fn build(op: &Value) -> Result<Client, Failure> {
     if let Some(max_hold_ms) = op["max_hold_ms"].as_u64() {
         builder = builder.max_hold(Duration::from_millis(max_hold_ms));
     }
+    if op["tls"].is_object() {
+        builder = builder.tls(tls_config(&op["tls"]).expect("the harness wrote the files"));
+        if let Some(name) = op["tls"]["server_name"].as_str() {
+            builder = builder.tls_server_name(ServerName::try_from(name.to_owned()).expect("the harness names a host"));
+        }
+    }
     Ok(builder.build()?)
+}
+
+fn tls_config(files: &Value) -> Result<ClientConfig, Box<dyn error::Error>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(files["ca"].as_str().unwrap_or_default())? {
+        roots.add(certificate?)?;
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    let (Some(certificate), Some(key)) = (files["cert"].as_str(), files["key"].as_str()) else {
+        return Ok(config.with_no_client_auth());
+    };
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
+    Ok(config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key)?)?)
 }
 
 /// The lease as a `Duration`, where there is one: no `Duration` is negative or infinite or no number.
@@ -268,30 +285,6 @@ fn lease(op: &Value) -> Result<Duration, Failure> {
     }
     let lease_ms = lease_ms.as_f64().ok_or(Failure::Inexpressible)?;
     Duration::try_from_secs_f64(lease_ms / 1000.0).map_err(|_| Failure::Inexpressible)
-}
-
-fn kind(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Cancelled => "cancelled",
-        ErrorKind::WaitTimeout => "wait_timeout",
-        ErrorKind::Contended => "contended",
-        ErrorKind::Denied => "denied",
-        ErrorKind::Lost => "lost",
-        ErrorKind::Unreachable => "unreachable",
-        ErrorKind::Invalid => "invalid",
-        _ => "unknown",
-    }
-}
-
-fn word(reason: &LossReason) -> &'static str {
-    match reason {
-        LossReason::Timeout => "timeout",
-        LossReason::Closed { .. } => "closed",
-        LossReason::Server { .. } => "server_error",
-        LossReason::ProtocolViolation(_) => "protocol_violation",
-        LossReason::MaxHold => "max_hold",
-        _ => "unknown",
-    }
 }
 
 fn code(reason: &LossReason) -> Option<u8> {

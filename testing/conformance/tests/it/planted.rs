@@ -40,7 +40,7 @@ fn specimen(bug: &str) -> Vec<OsString> {
 
 #[test]
 fn the_specimen_without_a_bug_passes_every_case() {
-    passes_all(&specimen(""), &["does not support", "this system", "here"]);
+    passes_all(&specimen(""));
 }
 
 #[test]
