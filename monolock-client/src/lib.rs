@@ -53,6 +53,8 @@
 //! - The loss reaches everybody who asks, before or after, with its [`LossReason`].
 //! - A process can be stopped between its last look and its write. No client can prevent that: the guarded resource can, by
 //!   refusing any token below the largest it saw.
+//! - Over TLS (`Builder::tls`) all of this holds as well: a frame counts as sent before it is encrypted, and an end
+//!   of the connection is the end, with a farewell or without.
 //! - Leases run from [`MIN_LEASE_MS`] to 2^32 − 1 milliseconds. Anything else is an error before anything is dialled.
 //!
 //! # Errors

@@ -141,21 +141,24 @@ fn b07_answered_heartbeats_keep_the_lock() {
 
 #[test]
 fn b07_unanswered_heartbeats_are_a_loss_after_four_fifths_of_the_lease() {
-    let clock = StandingClock::default();
+    let (clock, (written, is_written)) = (StandingClock::default(), mpsc::channel());
     let play = Server::bind().play({
         let clock = clock.clone();
         move |server| {
             let mut peer = server.accept_claim();
             peer.sends(&acquired(41));
             clock.advance(BRIEF / 4);
+            peer.reads_heartbeat();
+            written.send(()).unwrap();
             peer.reads_to_the_end();
         }
     });
     let client = Client::builder(&play.address).clock(Arc::new(clock.clone())).build().unwrap();
     let guard = client.acquire("jobs", BRIEF).unwrap();
-    clock.advance(BRIEF * 4 / 5 - BRIEF / 4 - Duration::from_nanos(1));
+    is_written.recv().unwrap();
+    clock.advance(BRIEF / 2);
     assert!(guard.is_held());
-    clock.advance(Duration::from_nanos(1));
+    clock.advance(BRIEF / 20);
     assert_eq!(guard.wait_lost(PATIENCE), Some(LossReason::Timeout));
     drop(guard);
     play.finish();

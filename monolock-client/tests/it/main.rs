@@ -7,11 +7,20 @@ mod blocking;
 mod certificates;
 #[cfg(feature = "tokio")]
 mod driver;
+mod examples;
 #[cfg(all(feature = "tls", feature = "tokio"))]
 mod leaks;
 mod machine;
+#[cfg(feature = "tokio")]
+mod readme;
+#[cfg(feature = "tokio")]
+mod real;
 mod safety;
 mod script;
+#[cfg_attr(
+    not(all(feature = "tls", feature = "tokio")),
+    expect(dead_code, reason = "without all features, some parts of a server are not played")
+)]
 mod server;
 #[cfg(all(feature = "tls", feature = "tokio"))]
 mod tls;
