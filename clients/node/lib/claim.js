@@ -20,6 +20,8 @@ class Claim {
 
   /** The hold, once the lock is granted. */
   hold;
+  /** How the claim was lost, queued or held, once it is. */
+  loss;
 
   /** A claim on a connection that has just been made. */
   constructor({ socket, request, clock }) {
@@ -84,7 +86,10 @@ class Claim {
 
   #tell(event) {
     if (event.type === 'granted') this.hold = new Hold(this.name, event.token);
-    if (event.type === 'lost') this.hold?.end(event.loss);
+    if (event.type === 'lost') {
+      this.loss = event.loss;
+      this.hold?.end(event.loss);
+    }
     this.#observer(event);
   }
 

@@ -84,6 +84,8 @@ class Client {
   async #obtain(request, interrupt) {
     const claim = await this.#open(request, interrupt);
     if (claim.hold !== undefined) return claim;
+    // It may have been lost by what came glued to the first answer.
+    if (claim.loss !== undefined) throw errors.lost(request.name, claim.loss);
     return waitFor(interrupt, ({ resolve, reject, onSettled }) => {
       onSettled(() => {
         if (claim.hold === undefined) claim.close();
