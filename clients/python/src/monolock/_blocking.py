@@ -162,8 +162,10 @@ class Lock(Held):
         line = getattr(self, "_line", None)
         if line is None or line.is_hung_up or not self._hold.is_own():
             return
-        warnings.warn(f"lock {self.name!r} was never released", ResourceWarning, source=self)
+        was_held = self._hold.is_held()
         self._let_go()
+        if was_held:
+            warnings.warn(f"lock {self.name!r} was never released", ResourceWarning, source=self)
 
     def _let_go(self) -> None:
         self._hold.release()

@@ -1,0 +1,380 @@
+"""The blocking client against a scripted server."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+import time
+from datetime import timedelta
+from typing import Any, List, Optional
+
+import pytest
+
+import monolock
+from monolock import Cancel, Client, Loss, LossReason
+from monolock._clock import now_ns
+from scripted import WAITING, Background, Connection, Scripted, acquired, error
+
+LEASE = timedelta(seconds=10)
+SHORT = timedelta(milliseconds=300)
+LONG_ENOUGH = timedelta(seconds=10)
+
+
+def session_threads() -> List[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("monolock")]
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Any:
+    yield
+    gc.collect()
+    wait_until(lambda: not session_threads())
+
+
+class TestHolding:
+    def test_token_and_release(self, scripted: Scripted) -> None:
+        def other_side() -> None:
+            connection = scripted.accept()
+            assert connection.read_acquire() == (10_000, "jobs")
+            connection.send(acquired(2**63 + 1))
+            assert connection.read_to_end() == b""
+
+        with Background(other_side):
+            with Client(scripted.address).lock("jobs", lease=LEASE) as lock:
+                assert (lock.name, lock.token, lock.lease) == ("jobs", 2**63 + 1, LEASE)
+                assert lock.is_held() and not lock.lost.is_set() and lock.loss is None
+            assert not lock.is_held() and lock.loss is None and not lock.lost.is_set()
+
+    def test_b09_release_twice_and_hold_again(self, scripted: Scripted) -> None:
+        client = Client(scripted.address)
+        for token in (41, 42):
+            with Background(lambda: scripted.grant(token).read_to_end()):
+                lock = client.acquire("jobs", LEASE)
+                lock.release()
+                lock.release()
+            assert lock.token == token
+
+    def test_b14_heartbeats_run_for_the_second_hold_as_for_the_first(self, scripted: Scripted) -> None:
+        client, lease = Client(scripted.address), timedelta(milliseconds=400)
+
+        def other_side() -> None:
+            scripted.grant().close()
+            connection = scripted.grant()
+            for _ in range(8):
+                connection.read_heartbeat()
+                connection.send(acquired(41))
+
+        with Background(other_side):
+            assert client.acquire("jobs", lease).lost.wait(LONG_ENOUGH)
+            second = client.acquire("jobs", lease)
+        assert second.is_held()
+        second.release()
+
+    def test_lock_that_is_forgotten_is_released(self, scripted: Scripted) -> None:
+        with Background(lambda: scripted.grant().read_to_end()):
+            lock: Optional[monolock.Lock] = Client(scripted.address).acquire("jobs", LEASE)
+            with pytest.warns(ResourceWarning, match="never released"):
+                del lock
+                gc.collect()
+
+    def test_b27_a_claim_behind_ones_own(self, scripted: Scripted) -> None:
+        client = Client(scripted.address)
+        with Background(scripted.grant):
+            lock = client.acquire("jobs", LEASE)
+        assert (client.claims("jobs"), client.claims("other")) == (1, 0)
+        with Background(scripted.queue), pytest.raises(monolock.WaitTimeoutError):
+            client.acquire("jobs", LEASE, wait=timedelta(milliseconds=50))
+        assert client.claims("jobs") == 1
+        lock.release()
+        lock.release()
+        assert client.claims("jobs") == 0
+
+
+class TestLosing:
+    @pytest.mark.parametrize(
+        ("end", "loss"),
+        [
+            (lambda connection: connection.close(), Loss(LossReason.CLOSED)),
+            (lambda connection: connection.send(error(0x02, "kicked")), Loss(LossReason.SERVER_ERROR, 2, "'kicked'")),
+            (lambda connection: connection.send(WAITING), Loss(LossReason.PROTOCOL_VIOLATION, None, "WAITING after ACQUIRED")),
+            (lambda connection: None, Loss(LossReason.TIMEOUT)),
+        ],
+        ids=["closed", "server_error", "protocol_violation", "timeout"],
+    )
+    def test_b08_reasons(self, scripted: Scripted, end: Any, loss: Loss) -> None:
+        told: List[Loss] = []
+        with Background(lambda: end(scripted.grant())):
+            lock = Client(scripted.address).acquire("jobs", SHORT)
+            lock.on_lost(told.append)
+            assert lock.lost.wait(LONG_ENOUGH) and lock.stop.wait(LONG_ENOUGH)
+        lock.on_lost(told.append)
+        assert (lock.loss, lock.is_held()) == (loss, False)
+        wait_until(lambda: told == [loss, loss])
+        lock.release()
+        assert lock.loss == loss, "what is lost stays lost"
+
+    def test_reset(self, scripted: Scripted) -> None:
+        with Background(lambda: scripted.grant().reset()):
+            lock = Client(scripted.address).acquire("jobs", LEASE)
+            assert lock.lost.wait(LONG_ENOUGH)
+        assert lock.loss is not None and lock.loss.reason is LossReason.CLOSED
+
+    def test_b08_many_threads_wait(self, scripted: Scripted) -> None:
+        go = threading.Event()
+
+        def other_side() -> None:
+            connection = scripted.grant()
+            go.wait(10)
+            connection.close()
+
+        with Background(other_side):
+            lock = Client(scripted.address).acquire("jobs", LEASE)
+            told: List[bool] = []
+            waiting = [threading.Thread(target=lambda: told.append(lock.lost.wait(LONG_ENOUGH))) for _ in range(8)]
+            for thread in waiting:
+                thread.start()
+            go.set()
+            for thread in waiting:
+                thread.join()
+        assert told == [True] * 8
+
+    def test_a_release_is_no_loss(self, scripted: Scripted) -> None:
+        told: List[Loss] = []
+        with Background(scripted.grant):
+            lock = Client(scripted.address).acquire("jobs", LEASE)
+        lock.on_lost(told.append)
+        waited: List[bool] = []
+        waiting = threading.Thread(target=lambda: waited.append(lock.lost.wait()))
+        waiting.start()
+        lock.release()
+        waiting.join(10)
+        assert waited == [False] and told == []
+
+    def test_b03_the_clock_says_no_before_anything_is_read(self, scripted: Scripted) -> None:
+        ahead_ns = 0
+        client = Client(scripted.address, _clock=lambda: now_ns() + ahead_ns)
+        with Background(scripted.grant):
+            lock = client.acquire("jobs", LEASE)
+        assert lock.is_held()
+        ahead_ns = 9 * 10**9
+        assert not lock.is_held() and lock.lost.is_set()
+        ahead_ns = 0
+        assert not lock.is_held() and lock.loss == Loss(LossReason.TIMEOUT)
+
+    def test_b15_max_hold(self, scripted: Scripted) -> None:
+        client = Client(scripted.address, max_hold=timedelta(milliseconds=200))
+        with Background(lambda: scripted.grant().serve(acquired(41))):
+            lock = client.acquire("jobs", LEASE)
+            assert lock.lost.wait(LONG_ENOUGH)
+        assert lock.loss == Loss(LossReason.MAX_HOLD)
+
+    def test_b11_the_with_form(self, scripted: Scripted) -> None:
+        client = Client(scripted.address)
+        with Background(lambda: scripted.grant().close()):
+            with pytest.raises(monolock.LostError) as lost:
+                with client.lock("jobs", LEASE) as lock:
+                    lock.lost.wait(LONG_ENOUGH)
+        assert monolock.loss_of(lost.value) == Loss(LossReason.CLOSED)
+        with Background(lambda: scripted.grant().close()):
+            with pytest.raises(KeyError) as own:
+                with client.lock("jobs", LEASE) as lock:
+                    lock.lost.wait(LONG_ENOUGH)
+                    raise KeyError("own")
+        assert monolock.loss_of(own.value) == Loss(LossReason.CLOSED)
+        with Background(lambda: scripted.grant().read_to_end()):
+            with pytest.raises(KeyError) as own:
+                with client.lock("jobs", LEASE):
+                    raise KeyError("own")
+        assert monolock.loss_of(own.value) is None
+
+
+class TestAcquiring:
+    def test_try(self, scripted: Scripted) -> None:
+        client = Client(scripted.address)
+        with Background(lambda: scripted.queue().read_to_end()), pytest.raises(monolock.ContendedError):
+            client.try_acquire("jobs", LEASE)
+        with Background(scripted.grant):
+            client.try_acquire("jobs", LEASE).release()
+
+    def test_b12_a_wait_limit_and_the_body_never_runs(self, scripted: Scripted) -> None:
+        client, wait = Client(scripted.address), timedelta(milliseconds=100)
+        with Background(lambda: scripted.queue().read_to_end()), pytest.raises(monolock.WaitTimeoutError):
+            with client.lock("jobs", LEASE, wait=wait):
+                pytest.fail("it was not obtained")
+        with Background(lambda: scripted.queue().read_to_end()), pytest.raises(monolock.WaitTimeoutError):
+            client.do("jobs", LEASE, lambda _held: pytest.fail("it was not obtained"), wait=wait)
+        with Background(lambda: scripted.accept().close()), pytest.raises(monolock.WaitTimeoutError):
+            client.acquire("jobs", LEASE, wait=wait, retry=True)
+
+    def test_promoted(self, scripted: Scripted) -> None:
+        def other_side() -> Connection:
+            connection = scripted.queue()
+            connection.send(acquired(41))
+            return connection
+
+        with Background(other_side):
+            Client(scripted.address).acquire("jobs", LEASE).release()
+
+    def test_lost_in_the_queue(self, scripted: Scripted) -> None:
+        for end, code in [(lambda c: c.close(), None), (lambda c: c.send(error(0x02)), 2), (lambda c: None, None)]:
+            with Background(lambda: end(scripted.queue())), pytest.raises(monolock.LostError) as lost:
+                Client(scripted.address).acquire("jobs", SHORT)
+            assert lost.value.code == code
+
+    @pytest.mark.parametrize(("code", "kind"), [(0x18, "denied"), (0x19, "invalid"), (0x10, "invalid"), (0x0F, "unreachable")])
+    def test_refused(self, scripted: Scripted, code: int, kind: str) -> None:
+        def other_side() -> None:
+            connection = scripted.accept()
+            connection.read_acquire()
+            connection.send(error(code, "a\x1b[31m"))
+
+        with Background(other_side), pytest.raises(monolock.MonolockError) as refused:
+            # With retry too, where the code is final; else one attempt is enough to tell the kind.
+            Client(scripted.address).acquire("jobs", LEASE, retry=code >= 0x10)
+        assert (refused.value.kind, refused.value.code) == (kind, code)
+        assert str(refused.value).isprintable()
+
+    def test_unreachable(self, scripted: Scripted) -> None:
+        nobody = socket.create_server(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % nobody.getsockname()[1]
+        nobody.close()
+        with pytest.raises(monolock.UnreachableError, match=address):
+            Client(address).acquire("jobs", LEASE)
+        with Background(lambda: scripted.accept().close()), pytest.raises(monolock.UnreachableError):
+            Client(scripted.address).acquire("jobs", LEASE)
+        with pytest.raises(monolock.UnreachableError, match="no answer"):
+            Client(scripted.address, connect_timeout=timedelta(milliseconds=50)).acquire("jobs", LEASE)
+
+    def test_b46_a_mute_address_and_one_that_serves(self, scripted: Scripted) -> None:
+        mute = socket.create_server(("127.0.0.1", 0))
+        addresses = ["127.0.0.1:%d" % mute.getsockname()[1], "localhost:" + scripted.address.split(":")[1]]
+        with Background(scripted.grant):
+            Client(addresses, connect_timeout=timedelta(milliseconds=400)).acquire("jobs", LEASE).release()
+        mute.close()
+
+    def test_retry(self, scripted: Scripted) -> None:
+        def other_side() -> None:
+            scripted.accept().close()
+            scripted.queue().send(error(0x01))
+            scripted.queue().reset()
+            scripted.grant(44)
+
+        with Background(other_side):
+            lock = Client(scripted.address).acquire("jobs", LEASE, retry=True)
+        assert lock.token == 44
+        lock.release()
+
+
+class TestCancelling:
+    @pytest.mark.parametrize("state", ["mute", "queued", "retrying"])
+    def test_b50_back_at_once(self, scripted: Scripted, state: str) -> None:
+        cancel = Cancel()
+
+        def other_side() -> None:
+            if state == "retrying":
+                scripted.accept().close()
+            elif state == "queued":
+                scripted.queue()
+            else:
+                scripted.accept()
+            cancel.cancel()
+
+        with Background(other_side):
+            begun = time.monotonic()
+            with pytest.raises(monolock.AcquireCancelledError):
+                Client(scripted.address).acquire("jobs", LEASE, cancel=cancel, retry=state == "retrying")
+            assert time.monotonic() - begun < 5
+        with pytest.raises(monolock.AcquireCancelledError):
+            Client(scripted.address).acquire("jobs", LEASE, cancel=cancel)
+
+    def test_b10_cancelling_asks_the_work_to_stop_and_keeps_the_lock(self, scripted: Scripted) -> None:
+        cancel, heartbeats = Cancel(), threading.Semaphore(0)
+
+        def other_side() -> None:
+            connection = scripted.grant()
+            while connection.socket.recv(1):
+                heartbeats.release()
+                connection.send(acquired(41))
+
+        def work(held: monolock.Held) -> str:
+            assert held.token == 41 and not held.stop.is_set()
+            cancel.cancel()
+            assert held.stop.wait(LONG_ENOUGH)
+            for _ in range(10):
+                assert heartbeats.acquire(timeout=10)
+            assert held.is_held()
+            return "wound up"
+
+        with Background(other_side):
+            assert Client(scripted.address).do("jobs", SHORT, work, cancel=cancel) == "wound up"
+
+    def test_b50_a_thousand_rounds_leave_nothing(self, scripted: Scripted) -> None:
+        client = Client(["localhost:" + scripted.address.split(":")[1], scripted.address])
+        stop = threading.Event()
+
+        def other_side() -> None:
+            for number in range(10**6):
+                try:
+                    connection = scripted.accept()
+                except OSError:
+                    return
+                if stop.is_set():
+                    return
+                # Mute, queued or granted.
+                try:
+                    connection.send([b"", WAITING, acquired(number + 1)][number % 3])
+                except OSError:
+                    pass
+                scripted._connections.pop().close() if number % 2 else None
+                while len(scripted._connections) > 20:
+                    scripted._connections.pop(0).close()
+
+        with Background(other_side):
+            for number in range(1000):
+                cancel = Cancel()
+                timer = threading.Timer(number % 7 / 2000, cancel.cancel)
+                timer.start()
+                try:
+                    client.acquire("jobs", LEASE, cancel=cancel).release()
+                except monolock.MonolockError:
+                    pass
+                timer.join()
+            stop.set()
+            socket.create_connection(("127.0.0.1", int(scripted.address.split(":")[1]))).close()
+        wait_until(lambda: not session_threads())
+        assert client.claims("jobs") == 0
+        gc.collect()
+        assert not [one for one in gc.get_objects() if isinstance(one, monolock._blocking._Connection)]
+
+
+class TestWork:
+    def test_the_result(self, scripted: Scripted) -> None:
+        with Background(lambda: scripted.grant().read_to_end()):
+            assert Client(scripted.address).do("jobs", LEASE, lambda held: held.token) == 41
+
+    def test_b11_work_that_fails_under_a_lost_lock(self, scripted: Scripted) -> None:
+        def work(held: monolock.Held) -> None:
+            assert held.stop.wait(LONG_ENOUGH)
+            raise ZeroDivisionError
+
+        with Background(lambda: scripted.grant().close()), pytest.raises(ZeroDivisionError) as own:
+            Client(scripted.address).do("jobs", LEASE, work)
+        assert monolock.loss_of(own.value) == Loss(LossReason.CLOSED)
+
+    def test_work_that_succeeds_under_a_lost_lock(self, scripted: Scripted) -> None:
+        with Background(lambda: scripted.grant().close()), pytest.raises(monolock.LostError):
+            Client(scripted.address).do("jobs", LEASE, lambda held: held.lost.wait(LONG_ENOUGH))
+
+    def test_it_runs_at_most_once(self, scripted: Scripted) -> None:
+        runs: List[int] = []
+        with Background(lambda: scripted.grant().close()), pytest.raises(monolock.LostError):
+            Client(scripted.address).do("jobs", LEASE, lambda held: runs.append(held.lost.wait(LONG_ENOUGH)), retry=True)
+        assert runs == [True]
