@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde_json::{Value, json};
 
 use crate::outcome::{Outcome, Stop, ensure, fail};
@@ -144,10 +144,12 @@ impl Driver {
         if words.is_empty() { String::new() } else { format!(" (its standard error ends: {words:?})") }
     }
 
-    /// Stops the process where it stands.
+    /// Stops the process where it stands, and returns when it does.
     pub fn freeze(&self) {
         self.timeline.note(Instant::now(), "driver is stopped (SIGSTOP)");
         self.signal(Signal::STOP);
+        // Until every thread of it stands still.
+        let _ = waitid(WaitId::Pid(self.group), WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT);
     }
 
     /// Lets it go on.
@@ -167,9 +169,8 @@ impl Driver {
 
     /// How many threads and open files the process has, where the system tells.
     pub fn belongings(&self) -> Option<(usize, usize)> {
-        let count = |what| {
-            Some(std::fs::read_dir(format!("/proc/{}/{what}", self.group.as_raw_nonzero())).ok()?.count())
-        };
+        let count =
+            |what| Some(std::fs::read_dir(format!("/proc/{}/{what}", self.group.as_raw_nonzero())).ok()?.count());
         Some((count("task")?, count("fd")?))
     }
 
@@ -201,7 +202,10 @@ impl Driver {
             match ended {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => {
-                    return fail(format!("expected the driver to end with status 0; came {status}{}", self.last_words()));
+                    return fail(format!(
+                        "expected the driver to end with status 0; came {status}{}",
+                        self.last_words()
+                    ));
                 }
                 Ok(None) if Instant::now() < by => thread::sleep(Duration::from_millis(5)),
                 Ok(None) => return fail(format!("expected the driver to end after exit; it runs on after {END:?}")),

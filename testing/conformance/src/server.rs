@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -233,10 +233,13 @@ impl Peer {
         let _ = stream.set_nodelay(true);
         let stream = Arc::new(stream);
         let tls = tls.map(|config| {
-            Arc::new(Mutex::new(ServerConnection::new(Arc::clone(config)).expect("the server's TLS config is complete")))
+            Arc::new(Mutex::new(
+                ServerConnection::new(Arc::clone(config)).expect("the server's TLS config is complete"),
+            ))
         });
         let (sender, arrivals) = channel();
-        let mut reader = Reader { stream: Arc::clone(&stream), tls: tls.clone(), undecoded: Vec::new(), phase: Phase::First };
+        let mut reader =
+            Reader { stream: Arc::clone(&stream), tls: tls.clone(), undecoded: Vec::new(), phase: Phase::First };
         thread::spawn({
             let (name, timeline) = (name.clone(), timeline.clone());
             move || {
@@ -256,10 +259,7 @@ impl Peer {
 
     /// Whatever comes next, if it comes in time.
     pub fn next(&self, by: Instant) -> Option<Arrival> {
-        match self.arrivals.recv_timeout(by.saturating_duration_since(Instant::now())) {
-            Ok(arrival) => Some(arrival),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.arrivals.recv_timeout(by.saturating_duration_since(Instant::now())).ok()
     }
 
     /// The `ACQUIRE`: its arrival, lease and name.
@@ -490,11 +490,9 @@ fn encoded(frame: ServerFrame<'_>) -> Vec<u8> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    let mut text: String = bytes.iter().take(32).map(|byte| format!("{byte:02x} ")).collect();
-    if bytes.len() > 32 {
-        text.push('…');
-    }
-    text.trim_end().to_owned()
+    let digits: Vec<String> = bytes.iter().take(32).map(|byte| format!("{byte:02x}")).collect();
+    let rest = if bytes.len() > 32 { " …" } else { "" };
+    digits.join(" ") + rest
 }
 
 /// Sees that `at` is no later than `by`.

@@ -1,8 +1,8 @@
 //! Runs cases, several at a time, each with a driver process of its own.
 
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, channel};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};

@@ -124,15 +124,17 @@ impl World {
         Ok(event)
     }
 
-    /// The loss by the clock is told, and the question that was asked before is answered with no, in whatever order.
+    /// The loss by the clock is told, and the question that was asked before is answered with no, in whatever order, but in time: a hold
+    /// that was revived would be lost later.
     ///
     /// # Errors
     /// Something else comes.
-    pub fn expect_lost_and_not_held(&self, id: u64) -> Outcome {
+    pub fn expect_lost_and_not_held(&self, id: u64, by: Instant) -> Outcome {
         let (mut lost, mut answered) = (false, false);
         while !(lost && answered) {
-            let Some(event) = self.driver.next(Some(id), Instant::now() + SOON) else {
-                return fail(format!("expected lost and is_held; lost came: {lost}, is_held came: {answered}"));
+            let Some(event) = self.driver.next(Some(id), by) else {
+                let by = self.timeline.clock(by);
+                return fail(format!("expected lost and is_held by {by}; lost came: {lost}, is_held came: {answered}"));
             };
             if event.body["event"] == "lost" && !lost {
                 self.same(&event, "reason", &json!("timeout"))?;

@@ -202,7 +202,7 @@ fn done(id: u64, outcome: Result<(), WithLockError<&'static str>>) -> Value {
     let Err(error) = outcome else { return json!({"event": "done", "id": id, "outcome": "ok"}) };
     let work_failed = matches!(error, WithLockError::Work { .. });
     let kind = error.client_error().map(|error| error.kind().as_str());
-    let code = error.client_error().and_then(|error| error.server_code()).or_else(|| error.loss()?.server_code());
+    let code = error.client_error().and_then(Error::server_code).or_else(|| error.loss()?.server_code());
     json!({
         "event": "done", "id": id, "outcome": "error", "kind": kind, "work_failed": work_failed,
         "lost": error.loss().map(LossReason::as_str), "code": code.map(|code| code.0),

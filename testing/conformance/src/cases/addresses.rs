@@ -17,7 +17,11 @@ pub(super) const CASES: &[Case] = &[
     case("b46_client_error_ends_the_search", "a code from 0x10 up is final for all addresses", client_error_first),
     case("b46_name_with_a_dead_address", "localhost, served on IPv4 alone", name),
     case("b46_all_dead", "unreachable, at once", all_dead),
-    case("mute_server_within_the_connect_timeout", "unreachable when the connect timeout is over; the socket is closed", mute),
+    case(
+        "mute_server_within_the_connect_timeout",
+        "unreachable when the connect timeout is over; the socket is closed",
+        mute,
+    ),
     case("deaf_server_within_the_connect_timeout", "unreachable when the connect timeout is over", deaf),
     case("mute_server_within_the_default", "without a connect timeout it is 5 seconds", mute_by_default),
     case("b50_cancel_before_a_mute_server", "back at once, the socket is closed", cancel_mute),
@@ -110,7 +114,9 @@ fn all_dead(world: &World) -> Outcome {
 fn unreachable_after(world: &World, begun: Instant, timeout: Duration) -> Outcome {
     let event = world.expect_error(1, "unreachable", None, timeout + PROMPTLY)?;
     let earliest = begun + timeout * 9 / 10;
-    ensure(event.at >= earliest, || format!("expected unreachable after {timeout:?}; it came after {:?}", event.at - begun))
+    ensure(event.at >= earliest, || {
+        format!("expected unreachable after {timeout:?}; it came after {:?}", event.at - begun)
+    })
 }
 
 fn mute(world: &World) -> Outcome {

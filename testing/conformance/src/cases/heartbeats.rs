@@ -9,13 +9,25 @@ use crate::server::{Peer, SOON, acquired, waiting};
 use crate::world::{Op, PROMPTLY, TOKEN, World};
 
 pub(super) const CASES: &[Case] = &[
-    case("heartbeat_every_quarter_of_the_lease", "answered at once, heartbeats come every lease/4, send to send", quarter),
+    case(
+        "heartbeat_every_quarter_of_the_lease",
+        "answered at once, heartbeats come every lease/4, send to send",
+        quarter,
+    ),
     case("heartbeat_earlier_by_two_round_trips", "the smoothed round-trip is taken off the interval, twice", earlier),
-    case("heartbeat_at_once_where_the_way_is_slow", "2·rtt ≥ lease/4: the next one as soon as the answer is in", at_once),
+    case(
+        "heartbeat_at_once_where_the_way_is_slow",
+        "2·rtt ≥ lease/4: the next one as soon as the answer is in",
+        at_once,
+    ),
     case("heartbeat_one_unanswered_at_most", "a heartbeat without its answer is followed by no other", one_unanswered),
     case("heartbeat_in_the_queue", "a waiter sends heartbeats as a holder does", queued),
     case("b07_prompt_heartbeats_are_never_lost", "a hold over five leases is not signalled", prompt),
-    case("b14_second_hold_has_its_heartbeats", "lost, taken again on the same client, held for five leases", second_hold),
+    case(
+        "b14_second_hold_has_its_heartbeats",
+        "lost, taken again on the same client, held for five leases",
+        second_hold,
+    ),
     case("b29_floor_of_short_leases", "the heartbeat floor is min(100 ms, lease/4)", floor),
 ];
 
@@ -103,9 +115,14 @@ fn one_unanswered(world: &World) -> Outcome {
 fn queued(world: &World) -> Outcome {
     let server = world.server();
     let (peer, begun) = world.queue(&server, &Op::acquire(1, &server, 1200))?;
-    let beats = peer.answer(Duration::from_millis(3000), &waiting())?;
+    let beats = peer.answer(Duration::from_secs(3), &waiting())?;
     ensure(beats.len() >= 7, || format!("expected at least 7 heartbeats in 3 s; came {}", beats.len()))?;
-    ensure_between("the gaps between heartbeats in the median", median(gaps(&[&[begun], &beats[..]].concat())), 180, 400)?;
+    ensure_between(
+        "the gaps between heartbeats in the median",
+        median(gaps(&[&[begun], &beats[..]].concat())),
+        180,
+        400,
+    )?;
     peer.send(&acquired(TOKEN));
     world.expect_acquired(1, TOKEN)?;
     world.release(1, &peer)
@@ -147,18 +164,29 @@ fn floor(world: &World) -> Outcome {
     for (id, lease_ms) in [(1, 100), (2, 399), (3, 400), (4, 401)] {
         let server = world.server();
         let (peer, begun) = world.hold(&server, &Op::acquire(id, &server, lease_ms))?;
-        let beats: Vec<Instant> = (0..8).map_while(|_| {
-            let came = peer.expect_heartbeat(Duration::from_millis(lease_ms)).ok()?;
-            peer.send(&acquired(TOKEN));
-            Some(came)
-        }).collect();
+        let beats: Vec<Instant> = (0..8)
+            .map_while(|_| {
+                let came = peer.expect_heartbeat(Duration::from_millis(lease_ms)).ok()?;
+                peer.send(&acquired(TOKEN));
+                Some(came)
+            })
+            .collect();
         if beats.len() == 8 {
             let found = median(gaps(&[&[begun], &beats[..]].concat()));
-            ensure_between(&format!("the gaps under a lease of {lease_ms} ms"), found, lease_ms / 8, lease_ms / 4 + 45)?;
+            ensure_between(
+                &format!("the gaps under a lease of {lease_ms} ms"),
+                found,
+                lease_ms / 8,
+                lease_ms / 4 + 45,
+            )?;
         }
         world.tell("release", id)?;
         drop(peer);
-        while world.driver.next(Some(id), Instant::now() + PROMPTLY).is_some_and(|event| event.body["event"] != "released") {}
+        while world
+            .driver
+            .next(Some(id), Instant::now() + PROMPTLY)
+            .is_some_and(|event| event.body["event"] != "released")
+        {}
     }
     world.driver.take_unread();
     Ok(())

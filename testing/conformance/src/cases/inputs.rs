@@ -75,7 +75,11 @@ fn exact(world: &World, id: u64, expected: u64) -> Outcome {
     let event = world.expect(id, "error", PROMPTLY)?;
     // The give-up of the shortest is 40 ms away.
     let in_time = expected >= 1000 || event.body["kind"] == "denied";
-    if in_time { world.same(&event, "kind", &json!("denied")) } else { world.same(&event, "kind", &json!("unreachable")) }
+    if in_time {
+        world.same(&event, "kind", &json!("denied"))
+    } else {
+        world.same(&event, "kind", &json!("unreachable"))
+    }
 }
 
 fn leases_short(world: &World) -> Outcome {

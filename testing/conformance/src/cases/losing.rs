@@ -5,19 +5,39 @@ use std::time::{Duration, Instant};
 
 use super::{Case, case};
 use crate::outcome::{Outcome, ensure, fail};
-use crate::server::{Peer, SOON, acquired, ensure_by, error, waiting};
+use crate::server::{Arrived, Peer, SOON, acquired, ensure_by, error, waiting};
 use crate::world::{MARGIN, Op, PROMPTLY, TOKEN, World};
 
 pub(super) const CASES: &[Case] = &[
-    case("b03_frozen_process", "stopped for 3 leases: the loss is seen before any yes, a reply in the socket revives nothing", frozen),
-    case("b01_black_hole_under_a_holder", "the replies stop: lost before the server's expiry, and is_held says no", black_hole),
-    case("b02_late_replies_then_silence", "the give-up counts from the sending of the confirmed heartbeat", late_replies),
+    case(
+        "b03_frozen_process",
+        "stopped for 3 leases: the loss is seen before any yes, a reply in the socket revives nothing",
+        frozen,
+    ),
+    case(
+        "b01_black_hole_under_a_holder",
+        "the replies stop: lost before the server's expiry, and is_held says no",
+        black_hole,
+    ),
+    case(
+        "b02_late_replies_then_silence",
+        "the give-up counts from the sending of the confirmed heartbeat",
+        late_replies,
+    ),
     case("b02_late_first_answer_then_silence", "the give-up counts from the sending of the ACQUIRE", late_first_answer),
     case("b02_answer_after_the_give_up", "an ACQUIRED after 0.8 leases is no grant", too_late_answer),
     case("b02b_push_with_an_unanswered_heartbeat", "the push confirms nothing", push_is_no_ack),
-    case("b02b_reply_behind_the_push", "the frame behind the push answers the heartbeat that was under way", reply_behind_push),
+    case(
+        "b02b_reply_behind_the_push",
+        "the frame behind the push answers the heartbeat that was under way",
+        reply_behind_push,
+    ),
     case("b03_late_reply_revives_nothing", "a reply after the give-up changes nothing", late_reply),
-    case("b05_blocked_loop", "an event loop that is blocked for 0.9 leases: the loss comes first, nothing crashes", blocked),
+    case(
+        "b05_blocked_loop",
+        "an event loop that is blocked for 0.9 leases: the loss comes first, nothing crashes",
+        blocked,
+    ),
     case("b07_no_answers_though_writes_succeed", "heartbeats without answers keep nothing", no_answers),
     case("b08_lost_once_timeout", "told once, with its reason", once_timeout),
     case("b08_lost_once_closed", "the end of the stream, at once", once_closed),
@@ -30,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
 
 /// The server's own expiry, less the margin.
 fn before_expiry(confirmed: Instant, lease_ms: u64) -> Instant {
-    confirmed + Duration::from_millis(lease_ms) - MARGIN
+    confirmed + Duration::from_millis(lease_ms).saturating_sub(MARGIN)
 }
 
 /// A loss must not come much before 0.8 leases either.
@@ -153,8 +173,11 @@ fn frozen(world: &World) -> Outcome {
     world.tell("is_held", 1)?;
     thread::sleep(Duration::from_secs(3));
     world.driver.thaw();
-    world.expect_lost_and_not_held(1)?;
-    peer.expect_close(PROMPTLY)?;
+    world.expect_lost_and_not_held(1, Instant::now() + PROMPTLY)?;
+    let next = peer.next(Instant::now() + PROMPTLY).map(|arrival| arrival.what);
+    ensure(matches!(next, Some(Arrived::Closed(_))), || {
+        format!("expected the connection to be closed; came {next:?}")
+    })?;
     world.expect_held(1, false)?;
     world.quiet(1, Duration::from_millis(200))
 }
@@ -186,7 +209,7 @@ fn blocked(world: &World) -> Outcome {
         while world.driver.next(None, Instant::now() + Duration::from_millis(300)).is_some() {}
         return world.release(1, &peer);
     }
-    world.expect_lost_and_not_held(1)?;
+    world.expect_lost_and_not_held(1, Instant::now() + Duration::from_millis(LEASE / 5) + PROMPTLY)?;
     let unblocked = world.driver.next(None, Instant::now() + SOON);
     ensure(unblocked.is_some_and(|event| event.body["event"] == "unblocked"), || {
         "expected unblocked; it did not come".to_owned()
@@ -233,19 +256,52 @@ fn once_timeout(world: &World) -> Outcome {
 }
 
 fn once_closed(world: &World) -> Outcome {
-    once(world, |peer| { peer.finish(); Some(peer) }, "closed", None)
+    once(
+        world,
+        |peer| {
+            peer.finish();
+            Some(peer)
+        },
+        "closed",
+        None,
+    )
 }
 
 fn once_reset(world: &World) -> Outcome {
-    once(world, |peer| { peer.reset(); None }, "closed", None)
+    once(
+        world,
+        |peer| {
+            peer.reset();
+            None
+        },
+        "closed",
+        None,
+    )
 }
 
 fn once_error(world: &World) -> Outcome {
-    once(world, |peer| { peer.send(&error(0x02, "closed by administrator")); peer.finish(); Some(peer) }, "server_error", Some(0x02))
+    once(
+        world,
+        |peer| {
+            peer.send(&error(0x02, "closed by administrator"));
+            peer.finish();
+            Some(peer)
+        },
+        "server_error",
+        Some(0x02),
+    )
 }
 
 fn once_violation(world: &World) -> Outcome {
-    once(world, |peer| { peer.send(&waiting()); Some(peer) }, "protocol_violation", None)
+    once(
+        world,
+        |peer| {
+            peer.send(&waiting());
+            Some(peer)
+        },
+        "protocol_violation",
+        None,
+    )
 }
 
 fn max_hold(world: &World) -> Outcome {

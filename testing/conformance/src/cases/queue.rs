@@ -8,8 +8,16 @@ use crate::server::{Arrived, SOON, acquired, error, waiting};
 use crate::world::{MARGIN, Op, PROMPTLY, TOKEN, World};
 
 pub(super) const CASES: &[Case] = &[
-    case("b19_dark_while_queued", "the replies stop in the queue: lost at 0.8 leases, before the server drops the waiter", dark),
-    case("b18_leaves_in_the_moment_of_promotion", "cancelled as the push comes: granted and released, or never", leaving),
+    case(
+        "b19_dark_while_queued",
+        "the replies stop in the queue: lost at 0.8 leases, before the server drops the waiter",
+        dark,
+    ),
+    case(
+        "b18_leaves_in_the_moment_of_promotion",
+        "cancelled as the push comes: granted and released, or never",
+        leaving,
+    ),
     case("b50_cancel_leaves_nothing_behind", "no thread and no file after 100 cancelled waits", nothing_left),
     case("queued_then_granted", "the push makes a waiter the holder", granted),
     case("queue_closed", "the end of the stream in the queue", closed),
@@ -48,9 +56,11 @@ fn dark(world: &World) -> Outcome {
     peer.send(&waiting());
     let confirmed = peer.expect_heartbeat(SOON)?;
     peer.send(&waiting());
-    let lost = world.expect_by(1, "error", confirmed + Duration::from_secs(2) - MARGIN)?;
+    let lost = world.expect_by(1, "error", confirmed + Duration::from_secs(2).saturating_sub(MARGIN))?;
     world.same(&lost, "kind", &"lost".into())?;
-    ensure(lost.at >= confirmed + Duration::from_millis(1400), || "expected the loss at 0.8 leases; it came before 0.7".into())?;
+    ensure(lost.at >= confirmed + Duration::from_millis(1400), || {
+        "expected the loss at 0.8 leases; it came before 0.7".into()
+    })?;
     peer.expect_close(PROMPTLY)?;
     peer.send(&acquired(TOKEN));
     world.quiet(1, Duration::from_millis(300))
@@ -160,7 +170,9 @@ fn wait_limit(world: &World) -> Outcome {
     let begun = Instant::now();
     let (peer, _) = world.queue(&server, &Op::acquire(1, &server, 20_000).with("wait_ms", 600))?;
     let event = world.expect_error(1, "wait_timeout", None, Duration::from_millis(600) + PROMPTLY)?;
-    ensure(event.at >= begun + Duration::from_millis(500), || "expected wait_timeout after 600 ms; it came before 500".into())?;
+    ensure(event.at >= begun + Duration::from_millis(500), || {
+        "expected wait_timeout after 600 ms; it came before 500".into()
+    })?;
     peer.expect_close(PROMPTLY)?;
     Ok(())
 }
@@ -262,7 +274,9 @@ fn end_of_input(world: &World) -> Outcome {
     waiter.expect_close(SOON)?;
     world.driver.expect_end()?;
     let second = peer.next(Instant::now());
-    ensure(!second.is_some_and(|arrival| matches!(arrival.what, Arrived::Acquire { .. })), || "a second ACQUIRE came".into())?;
+    ensure(!second.is_some_and(|arrival| matches!(arrival.what, Arrived::Acquire { .. })), || {
+        "a second ACQUIRE came".into()
+    })?;
     world.driver.take_unread();
     Ok(())
 }

@@ -11,7 +11,11 @@ use crate::server::{SOON, Server, acquired, ensure_by, error, waiting};
 use crate::world::{MARGIN, Op, PROMPTLY, TOKEN, World};
 
 pub(super) const CASES: &[Case] = &[
-    case("b10_cancel_keeps_the_lock_until_the_work_ends", "asked to stop, the work takes 3 leases: heartbeats go on till then", cancel),
+    case(
+        "b10_cancel_keeps_the_lock_until_the_work_ends",
+        "asked to stop, the work takes 3 leases: heartbeats go on till then",
+        cancel,
+    ),
     case("b11_loss_stops_the_work", "dark under the work: it is told before the server's expiry", told),
     case("b11_work_fails_and_lock_is_lost", "the work's own error stands, the loss is joined to it", both),
     case("b11_work_fails", "the work's error alone; the connection closes", failed),
@@ -41,24 +45,23 @@ fn finish(world: &World, result: &str) -> Outcome {
     world.driver.send(&json!({"op": "finish", "id": 1, "result": result}))
 }
 
-fn expect_done(world: &World, kind: Value, work_failed: bool, lost: Value) -> Outcome<Event> {
+fn expect_done(world: &World, kind: &Value, work_failed: bool, lost: &Value) -> Outcome<Event> {
     let done = world.expect(1, "done", PROMPTLY)?;
     world.same(&done, "outcome", &json!("error"))?;
-    world.same(&done, "kind", &kind)?;
+    world.same(&done, "kind", kind)?;
     world.same(&done, "work_failed", &json!(work_failed))?;
-    world.same(&done, "lost", &lost)?;
+    world.same(&done, "lost", lost)?;
     Ok(done)
 }
 
 /// Finishes work that was told of a loss, where it still runs: a client whose work is dropped at the loss has ended it.
 fn finish_after_loss(world: &World, result: &str, reason: &str) -> Outcome {
     let dropped = world.driver.next(Some(1), Instant::now() + Duration::from_millis(400));
-    let (done, work_failed) = match dropped {
-        Some(done) => (done, false),
-        None => {
-            finish(world, result)?;
-            (world.expect(1, "done", PROMPTLY)?, result == "fail")
-        }
+    let (done, work_failed) = if let Some(done) = dropped {
+        (done, false)
+    } else {
+        finish(world, result)?;
+        (world.expect(1, "done", PROMPTLY)?, result == "fail")
     };
     world.same(&done, "event", &json!("done"))?;
     world.same(&done, "outcome", &json!("error"))?;
@@ -95,7 +98,7 @@ fn told(world: &World) -> Outcome {
     let confirmed = peer.expect_heartbeat(SOON)?;
     peer.send(&acquired(TOKEN));
     let told = world.expect(1, "stop_requested", Duration::from_secs(3))?;
-    ensure_by(&world.timeline, "stop_requested", told.at, confirmed + Duration::from_secs(2) - MARGIN)?;
+    ensure_by(&world.timeline, "stop_requested", told.at, confirmed + Duration::from_secs(2).saturating_sub(MARGIN))?;
     finish_after_loss(world, "ok", "timeout")?;
     peer.expect_close(PROMPTLY)?;
     Ok(())
@@ -115,7 +118,7 @@ fn failed(world: &World) -> Outcome {
     let server = world.server();
     let peer = begin(world, &server, &work(&server, 20_000))?;
     finish(world, "fail")?;
-    expect_done(world, Value::Null, true, Value::Null)?;
+    expect_done(world, &Value::Null, true, &Value::Null)?;
     peer.expect_close(PROMPTLY)?;
     Ok(())
 }
@@ -163,7 +166,7 @@ fn cancelled_queued(world: &World) -> Outcome {
     peer.send(&waiting());
     world.quiet(1, Duration::from_millis(200))?;
     world.tell("cancel", 1)?;
-    expect_done(world, json!("cancelled"), false, Value::Null)?;
+    expect_done(world, &json!("cancelled"), false, &Value::Null)?;
     peer.expect_close(PROMPTLY)?;
     Ok(())
 }
@@ -186,7 +189,7 @@ fn denied(world: &World) -> Outcome {
     peer.expect_acquire()?;
     peer.send(&error(0x18, "not authorized for lock"));
     peer.finish();
-    let done = expect_done(world, json!("denied"), false, Value::Null)?;
+    let done = expect_done(world, &json!("denied"), false, &Value::Null)?;
     world.same(&done, "code", &json!(0x18))?;
     peer.expect_close(PROMPTLY)?;
     Ok(())

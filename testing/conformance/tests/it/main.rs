@@ -21,10 +21,11 @@ fn passes_all(command: &[OsString]) {
     let reports = run(command, cases(), 16).filter(|report| report.verdict != Verdict::Passed);
     let (failed, skipped): (Vec<Report>, Vec<Report>) =
         reports.partition(|report| matches!(report.verdict, Verdict::Failed(_)));
-    skipped.iter().for_each(|report| println!("{report}"));
-    for report in &failed {
+    for report in &skipped {
         println!("{report}");
-        report.transcript.iter().for_each(|line| println!("      {line}"));
+    }
+    for report in &failed {
+        println!("{report}\n      {}", report.transcript.join("\n      "));
     }
     assert!(failed.is_empty(), "{} cases failed", failed.len());
 }
