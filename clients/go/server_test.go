@@ -1,0 +1,220 @@
+package monolock_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	monolock "github.com/monolock-dev/monolock-go"
+	"github.com/monolock-dev/monolock-go/internal/testserver"
+)
+
+// Against the real server.
+
+const patience = 20 * time.Second
+
+func start(t *testing.T, listen string) *testserver.Server {
+	t.Helper()
+	s, err := testserver.Start(listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func TestTwoClientsAndAPush(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	first, err := monolock.New(monolock.Config{Address: server()}).Acquire(ctx, t.Name(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := monolock.New(monolock.Config{Address: server()})
+	if _, err := second.TryAcquire(ctx, t.Name(), time.Minute); !errors.Is(err, monolock.ErrContended) {
+		t.Fatal(err)
+	}
+	promoted := make(chan error, 1)
+	go func() {
+		promoted <- second.Do(ctx, t.Name(), time.Minute, func(_ context.Context, token uint64) error {
+			if token <= first.Token() {
+				return fmt.Errorf("token %d after %d", token, first.Token())
+			}
+			return nil
+		})
+	}()
+	first.Release()
+	if err := <-promoted; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAHoldOverManyHeartbeats(t *testing.T) {
+	lock, err := monolock.New(monolock.Config{Address: server()}).Acquire(context.Background(), t.Name(), 400*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	select {
+	case <-lock.Lost():
+		t.Fatal(lock.Err())
+	case <-time.After(4 * time.Second):
+	}
+	if !lock.Held() {
+		t.Fatal(lock.Err())
+	}
+}
+
+func TestTheServerRestartsUnderAWaiter(t *testing.T) {
+	s := start(t, "127.0.0.1:0")
+	client := monolock.New(monolock.Config{Address: s.Address})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	holder, err := client.Acquire(ctx, "jobs", 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Release()
+	runs := 0
+	done := make(chan error, 1)
+	go func() {
+		done <- client.DoRetry(ctx, "jobs", 2*time.Second, func(ctx context.Context, _ uint64) error {
+			runs++
+			return ctx.Err()
+		})
+	}()
+	for client.Claims("jobs") < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	s.Stop()
+	<-holder.Lost()
+	var said *monolock.ServerError
+	if !errors.As(holder.Err(), &said) || said.Code != 0x01 || !said.Temporary() {
+		t.Fatal(holder.Err())
+	}
+	start(t, s.Address)
+	if err := <-done; err != nil || runs != 1 {
+		t.Fatalf("%v, %d runs", err, runs)
+	}
+}
+
+func TestANameOf300Bytes(t *testing.T) {
+	client := monolock.New(monolock.Config{Address: server()})
+	_, err := client.Acquire(context.Background(), strings.Repeat("x", 300), time.Second)
+	if !errors.Is(err, monolock.ErrInvalid) {
+		t.Fatal(err)
+	}
+	lock, err := client.Acquire(context.Background(), strings.Repeat("x", 255), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Release()
+}
+
+// The quick start's program, as it stands but for the server's address; a second one waits until the first is killed.
+func TestQuickstart(t *testing.T) {
+	directory := t.TempDir()
+	source, err := filepath.Abs("examples/quickstart/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := strings.Replace(string(text), "127.0.0.1:7070", server(), 1)
+	replaced := filepath.Join(directory, "main.go")
+	overlay := filepath.Join(directory, "overlay.json")
+	replacements, err := json.Marshal(map[string]any{"Replace": map[string]string{source: replaced}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string][]byte{replaced: []byte(here), overlay: replacements} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(directory, "quickstart")
+	build := exec.Command("go", "build", "-overlay", overlay, "-o", program, ".")
+	build.Dir = filepath.Dir(source)
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+
+	run := func() (*exec.Cmd, <-chan uint64) {
+		command := exec.Command(program)
+		output, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = command.Process.Kill()
+			_ = command.Wait()
+		})
+		tokens := make(chan uint64, 1)
+		go func() {
+			for lines := bufio.NewScanner(output); lines.Scan(); {
+				var token uint64
+				if _, err := fmt.Sscanf(lines.Text(), "working under token %d", &token); err == nil {
+					tokens <- token
+				}
+			}
+		}()
+		return command, tokens
+	}
+	token := func(of <-chan uint64) uint64 {
+		t.Helper()
+		select {
+		case token := <-of:
+			return token
+		case <-time.After(patience):
+			t.Fatal("never had the lock")
+			return 0
+		}
+	}
+	first, firstTokens := run()
+	before := token(firstTokens)
+	_, secondTokens := run()
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if after := token(secondTokens); after <= before {
+		t.Fatalf("token %d after %d", after, before)
+	}
+}
+
+// Every Go sample of the README is an example that runs, or stands in the runnable fencing sample.
+func TestREADME(t *testing.T) {
+	read := func(path string) string {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	sources := words(read("example_test.go") + read("examples/fencing/main.go"))
+	blocks := strings.Split(read("README.md"), "```go\n")[1:]
+	if len(blocks) != 4 {
+		t.Errorf("%d samples: hold, try, wait limit, fenced write", len(blocks))
+	}
+	for _, block := range blocks {
+		sample, _, _ := strings.Cut(block, "```")
+		sample = strings.ReplaceAll(sample, `"127.0.0.1:7070"`, "server()")
+		if !strings.Contains(sources, words(sample)) {
+			t.Errorf("runs nowhere:\n%s", sample)
+		}
+	}
+}
