@@ -58,9 +58,10 @@ describe('what is wrong is said before dialling', () => {
         socket.once('data', (bytes) => (asked = bytes.readUInt32BE(2)));
         answer(acquired(1));
       });
-      const lock = await new Client({ address: server.address }).acquire('jobs', { leaseMs });
+      const acquiring = new Client({ address: server.address }).acquire('jobs', { leaseMs });
+      // A busy machine may take longer than 16 ms for the answer; then it says so.
+      await acquiring.then((lock) => lock.release(), ({ kind }) => assert.equal(kind, 'unreachable'));
       assert.equal(asked, leaseMs);
-      await lock.release();
     }
   });
 
@@ -184,7 +185,7 @@ describe('b49 errors by kind', () => {
     assert.deepEqual(await failing(t, saying(WAITING, error(0x02))), { ...lost, code: 0x02 });
     assert.deepEqual(await failing(t, saying(WAITING, error(0x13))), { ...lost, code: 0x13, retryable: false });
     const mute = (connection) => connection.frame().then(() => connection.write(WAITING));
-    assert.deepEqual(await failing(t, mute, { options: { leaseMs: 100 } }), lost);
+    assert.deepEqual(await failing(t, mute, { options: { leaseMs: 1_000 } }), lost);
   });
 });
 
@@ -257,7 +258,7 @@ describe('b08 the loss', () => {
     await connection.frame();
     end(connection);
   };
-  const short = { leaseMs: 100 };
+  const short = { leaseMs: 1_000 };
 
   test('is told before, during and after, once each, with its reason', async (t) => {
     const lock = await lockOf(t, ending(({ write }) => write(error(0x02, 'go'))), short);
@@ -439,7 +440,7 @@ describe('work under a lock', () => {
       })();
     });
     const cancel = new AbortController();
-    const value = await client.do('jobs', { leaseMs: 200, signal: cancel.signal }, async ({ signal, isHeld }) => {
+    const value = await client.do('jobs', { leaseMs: 800, signal: cancel.signal }, async ({ signal, isHeld }) => {
       cancel.abort('that will do');
       assert.equal(signal.reason, 'that will do');
       // Three leases to wind up, counted in heartbeats.

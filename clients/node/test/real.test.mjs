@@ -32,10 +32,10 @@ test('two clients and a push', async (t) => {
 test('a hold and a wait over many heartbeats', async (t) => {
   const { address } = await realServer(t);
   const client = new Client({ address });
-  const lock = await client.acquire('jobs', { leaseMs: 400 });
+  const lock = await client.acquire('jobs', { leaseMs: 1_000 });
   lock.onLost(({ message }) => assert.fail(message));
-  const waiting = client.acquire('jobs', { leaseMs: 400 });
-  await new Promise((resolve) => setTimeout(resolve, 2_000));
+  const waiting = client.acquire('jobs', { leaseMs: 1_000 });
+  await new Promise((resolve) => setTimeout(resolve, 2_500));
   assert.equal(lock.isHeld(), true);
   await lock.release();
   await (await waiting).release();
