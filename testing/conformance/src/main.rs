@@ -27,7 +27,7 @@ struct Conformance {
     #[arg(long)]
     brief: bool,
     /// The driver and its arguments.
-    #[arg(last = true, value_name = "DRIVER")]
+    #[arg(trailing_var_arg = true, value_name = "DRIVER")]
     driver: Vec<OsString>,
 }
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if driver.is_empty() {
-        eprintln!("monolock-conformance: which driver? Put its command behind `--`");
+        eprintln!("monolock-conformance: which driver? Put its command behind the options");
         return ExitCode::from(2);
     }
     let rounds = (0..repeat).flat_map(|_| chosen.iter().copied()).collect::<Vec<_>>();

@@ -1,6 +1,7 @@
 //! The golden vectors, the suite against the Rust client, and the suite's own proof.
 
 mod clients;
+mod command;
 mod planted;
 mod vectors;
 
