@@ -102,7 +102,7 @@ func TestB03_TheContextOfTheWorkLooksAtTheClock(t *testing.T) {
 
 func TestB01_UnansweredHeartbeatsAreALoss(t *testing.T) {
 	goroutines(t)
-	lock, p := hold(t, 200*time.Millisecond, nil)
+	lock, p := hold(t, time.Second, nil)
 	receives(t, "the loss", lock.Lost())
 	if lock.Held() {
 		t.Fatal("held")
@@ -166,7 +166,7 @@ func TestB10_CancellingAsksTheWorkToStopAndKeepsTheLock(t *testing.T) {
 	defer cancel()
 	started, asked, stop := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	done := background(func() error {
-		return New(Config{Address: server.address()}).Do(ctx, "jobs", 200*time.Millisecond,
+		return New(Config{Address: server.address()}).Do(ctx, "jobs", 600*time.Millisecond,
 			func(ctx context.Context, _ uint64) error {
 				close(started)
 				<-ctx.Done()
@@ -284,7 +284,7 @@ func TestB14_TheSecondHoldHasHeartbeatsAsTheFirst(t *testing.T) {
 	for hold := 0; hold < 2; hold++ {
 		obtained := make(chan *Lock, 1)
 		go func() {
-			lock, err := client.Acquire(context.Background(), "jobs", 200*time.Millisecond)
+			lock, err := client.Acquire(context.Background(), "jobs", 600*time.Millisecond)
 			if err != nil {
 				t.Error(err)
 			}
@@ -308,7 +308,7 @@ func TestB14_TheSecondHoldHasHeartbeatsAsTheFirst(t *testing.T) {
 
 func TestB15_MaxHold(t *testing.T) {
 	goroutines(t)
-	lock, p := hold(t, 200*time.Millisecond, func(c *Client) { c.settings.maxHold = 300 * time.Millisecond })
+	lock, p := hold(t, time.Second, func(c *Client) { c.settings.maxHold = 300 * time.Millisecond })
 	beats := p.answers(acquired)
 	receives(t, "the loss", lock.Lost())
 	wantsLoss(t, lock.Err(), LossMaxHold)
@@ -553,7 +553,7 @@ func TestTryIsContended(t *testing.T) {
 func TestALossInTheQueueIsALoss(t *testing.T) {
 	server := listen(t)
 	done := background(func() error {
-		return New(Config{Address: server.address()}).Do(context.Background(), "jobs", 200*time.Millisecond, ok)
+		return New(Config{Address: server.address()}).Do(context.Background(), "jobs", time.Second, ok)
 	})
 	server.acceptsClaim().sends(waiting)
 	wantsLoss(t, receives(t, "the end", done), LossTimeout)
@@ -561,7 +561,7 @@ func TestALossInTheQueueIsALoss(t *testing.T) {
 
 // B50: cancelled at any stage, it is back soon and leaves nothing. The rounds of one stage run one after another, so a leak adds up.
 func TestB50_CancelledAtEveryStage(t *testing.T) {
-	const rounds = 250
+	const rounds = 1000
 	plain := func(address string) *Client { return New(Config{Address: address}) }
 	mute := func(peer) {}
 	stages := map[string]struct {
@@ -678,7 +678,7 @@ func TestADialerMayGiveAnyConnection(t *testing.T) {
 	})
 	done := background(func() error {
 		client := New(Config{Address: "a-proxy-knows:7070", Dialer: dialer})
-		return client.Do(context.Background(), "jobs", 200*time.Millisecond, func(ctx context.Context, _ uint64) error {
+		return client.Do(context.Background(), "jobs", time.Second, func(ctx context.Context, _ uint64) error {
 			<-ctx.Done()
 			return nil
 		})

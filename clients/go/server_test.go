@@ -58,7 +58,7 @@ func TestTwoClientsAndAPush(t *testing.T) {
 }
 
 func TestAHoldOverManyHeartbeats(t *testing.T) {
-	lock, err := monolock.New(monolock.Config{Address: server()}).Acquire(context.Background(), t.Name(), 400*time.Millisecond)
+	lock, err := monolock.New(monolock.Config{Address: server()}).Acquire(context.Background(), t.Name(), time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +71,42 @@ func TestAHoldOverManyHeartbeats(t *testing.T) {
 	if !lock.Held() {
 		t.Fatal(lock.Err())
 	}
+}
+
+// A waiter leaves in the very moment of its promotion: it has the lock and releases it, or it never had it. The next one is promoted.
+func TestB18_LeavingInTheMomentOfThePromotion(t *testing.T) {
+	client := monolock.New(monolock.Config{Address: server()})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	had := 0
+	for round := 0; round < 500; round++ {
+		holder, err := client.Acquire(ctx, t.Name(), time.Minute)
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		waiting, leave := context.WithCancel(ctx)
+		left := make(chan error, 1)
+		go func() {
+			lock, err := client.Acquire(waiting, t.Name(), time.Minute)
+			if err == nil {
+				had++
+				lock.Release()
+			}
+			left <- err
+		}()
+		for client.Claims(t.Name()) < 2 {
+			time.Sleep(10 * time.Microsecond)
+		}
+		go leave()
+		holder.Release()
+		if err := <-left; err != nil && !errors.Is(err, monolock.ErrCancelled) {
+			t.Fatal(err)
+		}
+		if claims := client.Claims(t.Name()); claims != 0 {
+			t.Fatalf("%d claims are open", claims)
+		}
+	}
+	t.Logf("had the lock %d times of 500", had)
 }
 
 func TestTheServerRestartsUnderAWaiter(t *testing.T) {
