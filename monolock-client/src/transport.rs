@@ -60,8 +60,9 @@ impl<S: Socket> Transport<S> {
                 return Ok(true);
             }
             match self.receive(early) {
-                Ok(Flow::Open) => {}
-                Ok(Flow::Ended) => {
+                // An end that comes with the last of the handshake is the session's: the server may have said why.
+                Ok(flow) if flow == Flow::Open || !self.lock().is_handshaking() => {}
+                Ok(_) => {
                     let ended = io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection");
                     return Err(AttemptFailure::Handshake(ended));
                 }

@@ -212,6 +212,22 @@ impl Peer {
         assert_eq!(head[0], 0x16);
     }
 
+    /// Answers the client's first flight with its own and these words, and ends the connection, all in one go.
+    pub(crate) fn shakes_hands_saying(&mut self, words: &[u8]) {
+        let tls = self.tls.as_mut().unwrap();
+        while !tls.wants_write() {
+            tls.read_tls(&mut self.stream).unwrap();
+            tls.process_new_packets().unwrap();
+        }
+        tls.writer().write_all(words).unwrap();
+        tls.send_close_notify();
+        let mut flight = Vec::new();
+        while tls.wants_write() {
+            tls.write_tls(&mut flight).unwrap();
+        }
+        self.stream.write_all(&flight).unwrap();
+    }
+
     pub(crate) const fn tls(&self) -> &rustls::ServerConnection {
         self.tls.as_ref().unwrap()
     }

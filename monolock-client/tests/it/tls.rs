@@ -263,6 +263,30 @@ fn the_last_word_before_the_farewell_is_heard() {
 }
 
 #[test]
+fn a_word_that_comes_with_the_handshake_is_heard() {
+    const ROUNDS: usize = 8;
+
+    let authority = Authority::new();
+    for driver in DRIVERS {
+        // The client reads in pieces: in some rounds the word shares one with the end of the handshake.
+        let mut config = authority.server(HOST);
+        config.send_half_rtt_data = true;
+        let play = Server::bind_tls(config).play(|server| {
+            for _ in 0..ROUNDS {
+                let mut stopping = server.accept();
+                stopping.shakes_hands_saying(&error(0x01));
+                stopping.drains();
+            }
+        });
+        for _ in 0..ROUNDS {
+            let refused = Settings::new(&play, authority.client()).acquire(driver, LONG).err().unwrap();
+            assert_eq!((refused.kind(), refused.server_code()), (ErrorKind::Unreachable, Some(ErrorCode(0x01))));
+        }
+        play.finish();
+    }
+}
+
+#[test]
 fn b46_an_address_that_fails_tls_leaves_the_turn_to_the_next() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     for driver in DRIVERS {
