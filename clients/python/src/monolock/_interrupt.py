@@ -77,7 +77,8 @@ class _Counter:
     def leave(self) -> None:
         self._scopes -= 1
         if self._scopes == 0:
-            del self._task.__dict__["cancel"]
+            # Not through `__dict__`, which the tasks written in C do not show.
+            delattr(self._task, "cancel")
 
     def cancel_counted(self, *args: Any, **named: Any) -> bool:
         self._cancels += 1

@@ -1,0 +1,188 @@
+"""Against the real server: the samples, and the scenarios of a client's first day."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+import monolock
+from conftest import Server
+
+PACKAGE = Path(__file__).resolve().parents[1]
+LEASE = timedelta(seconds=2)
+SAMPLES = dict(re.findall(r"<!-- sample: (.*?) -->\n```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.S))
+
+
+def run(code: str, *args: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE / "src"), "PYTHONWARNINGS": "error"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *args], env=environment, capture_output=True, text=True, timeout=30
+    )
+
+
+@pytest.mark.parametrize(
+    ("sample", "printed"),
+    [
+        ("hold", r"imported with token \d+\n"),
+        ("try", r"reporting with token \d+\n"),
+        ("wait limit", "deploying\n"),
+        ("fenced write", "written\n"),
+    ],
+)
+def test_the_samples_of_the_readme(server: Server, sample: str, printed: str) -> None:
+    ran = run(f"ADDRESS = {server.address!r}\n{SAMPLES[sample]}")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert re.fullmatch(printed, ran.stdout)
+
+
+def test_the_fencing_sample_refuses_a_stale_holder(server: Server) -> None:
+    ran = run((PACKAGE / "examples" / "fencing.py").read_text(), server.address)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert re.search(r"refused: token \d+ is older than the row's, the balance is still 200\n$", ran.stdout)
+
+
+def test_two_clients_and_a_push(server: Server) -> None:
+    first = monolock.Client(server.address).acquire("push", LEASE)
+
+    async def second() -> int:
+        client = monolock.AsyncClient(server.address)
+        with pytest.raises(monolock.ContendedError):
+            await client.try_acquire("push", LEASE)
+        acquiring = asyncio.create_task(client.acquire("push", LEASE))
+        # In the queue as soon as another claim finds it there; here the release may come before, which is as good.
+        await asyncio.sleep(0)
+        first.release()
+        async with await acquiring as lock:
+            return lock.token
+
+    assert asyncio.run(second()) > first.token
+
+
+def test_a_hold_over_many_heartbeats(server: Server) -> None:
+    with monolock.Client(server.address).lock("long", timedelta(milliseconds=800)) as lock:
+        assert not lock.lost.wait(timedelta(seconds=2.5))
+        assert lock.is_held()
+
+
+def test_a_server_that_hangs_under_a_holder() -> None:
+    server = Server()
+    try:
+        lock = monolock.Client(server.address).acquire("dark", timedelta(milliseconds=400))
+        os.kill(server.process.pid, signal.SIGSTOP)
+        assert lock.lost.wait(timedelta(seconds=10))
+        assert lock.loss == monolock.Loss(monolock.LossReason.TIMEOUT)
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+        server.stop()
+
+
+def test_a_server_that_restarts_under_a_waiter() -> None:
+    server = Server()
+    client = monolock.Client(server.address)
+    holder = client.acquire("restart", LEASE)
+    tokens: List[int] = []
+
+    def wait() -> None:
+        with client.lock("restart", LEASE, retry=True, wait=timedelta(seconds=20)) as lock:
+            tokens.append(lock.token)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while client.claims("restart") < 2:
+        time.sleep(0.005)
+    server.stop()
+    assert holder.lost.wait(timedelta(seconds=10))
+    assert holder.loss is not None and (holder.loss.reason, holder.loss.code) == ("server_error", 0x01)
+    again = Server(listen=server.address)
+    waiting.join(20)
+    again.stop()
+    assert len(tokens) == 1 and tokens[0] > holder.token
+
+
+def test_a_300_byte_name_is_refused_before_dialling(server: Server) -> None:
+    with pytest.raises(monolock.InvalidError):
+        monolock.Client(server.address).acquire("x" * 300, LEASE)
+
+
+FORK = """
+import os, sys
+from datetime import timedelta
+import monolock
+
+client, lease = monolock.Client(sys.argv[1]), timedelta(seconds=2)
+lock = client.acquire("fork", lease)
+child = os.fork()
+if child == 0:
+    for use in (lock.is_held, lock.release, lambda: lock.loss, lambda: lock.lost.is_set(), lambda: lock.on_lost(print)):
+        try:
+            use()
+        except monolock.InvalidError:
+            continue
+        os._exit(1)
+    # What is the parent's is the parent's; the child's own claims are its own.
+    if client.claims("fork") != 0:
+        os._exit(2)
+    try:
+        client.try_acquire("fork", lease)
+        os._exit(3)
+    except monolock.ContendedError:
+        pass
+    with client.lock("other", lease):
+        pass
+    del lock
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert not lock.lost.wait(timedelta(seconds=1)) and lock.is_held()
+# A second child that lives on does not keep the parent's connection open.
+child = os.fork()
+if child == 0:
+    import time
+    time.sleep(20)
+    os._exit(0)
+print(child, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_has_no_part_in_the_parents_claims(server: Server) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE / "src")}
+    parent: Any = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORK, server.address], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    child = int(parent.stdout.readline())
+    parent.wait(10)
+    parent.stdout.close()
+    try:
+        begun = time.monotonic()
+        monolock.Client(server.address).acquire("fork", LEASE, wait=timedelta(seconds=10)).release()
+        assert time.monotonic() - begun < 1.5, "the parent's death was its release, not the end of its lease"
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+EXIT = """
+import sys
+from datetime import timedelta
+import monolock
+client = monolock.Client(sys.argv[1])
+lock = client.acquire("exit", timedelta(seconds=2))
+print(lock.token)
+"""
+
+
+def test_the_interpreter_exits_by_itself(server: Server) -> None:
+    for _ in range(2):
+        ran = run(EXIT + "lock.__class__.__del__ = lambda self: None", server.address)
+        assert (ran.returncode, ran.stderr) == (0, "")
