@@ -19,6 +19,7 @@ pub mod timeline;
 pub mod tls;
 pub mod world;
 
+mod stalls;
 mod suite;
 
 pub use cases::{Case, cases};

@@ -1,17 +1,21 @@
 //! Runs cases, several at a time, each with a driver process of its own.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use crate::cases::Case;
 use crate::driver::Driver;
 use crate::outcome::{Outcome, Stop, fail};
+use crate::stalls;
 use crate::timeline::Timeline;
 use crate::world::World;
+
+/// How often a case is run at most whose time could not be told.
+const RUNS: usize = 3;
 
 /// What came of one case.
 #[derive(Clone, Debug)]
@@ -24,6 +28,10 @@ pub struct Report {
     pub took: Duration,
     /// What happened, line by line.
     pub transcript: Vec<String>,
+    /// The longest time that the machine kept the harness itself waiting; `None` where that is of no account.
+    pub stall: Option<Duration>,
+    /// The runs before, which were not judged: they failed while the machine kept the harness waiting.
+    pub unjudged: usize,
 }
 
 /// Whether the client did what it must.
@@ -41,9 +49,14 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, took) = (self.case.name, self.took.as_secs_f64());
         match &self.verdict {
-            Verdict::Passed => write!(f, "pass  {name} ({took:.1} s)"),
-            Verdict::Failed(what) => write!(f, "FAIL  {name} ({took:.1} s): {what}"),
-            Verdict::Skipped(why) => write!(f, "skip  {name}: {why}"),
+            Verdict::Passed => write!(f, "pass  {name} ({took:.1} s)")?,
+            Verdict::Failed(what) => write!(f, "FAIL  {name} ({took:.1} s): {what}")?,
+            Verdict::Skipped(why) => write!(f, "skip  {name}: {why}")?,
+        }
+        match (self.unjudged, self.stall, &self.verdict) {
+            (0, Some(stall), Verdict::Failed(_)) => write!(f, " [the machine stood still for {stall:.0?}]"),
+            (0, ..) => Ok(()),
+            (runs, ..) => write!(f, " [{runs} runs before were not judged: the machine stood still]"),
         }
     }
 }
@@ -54,6 +67,7 @@ pub fn run(
     cases: impl IntoIterator<Item = &'static Case>,
     jobs: usize,
 ) -> mpsc::IntoIter<Report> {
+    stalls::watch();
     let cases: Arc<[&'static Case]> = cases.into_iter().collect();
     let next = Arc::new(AtomicUsize::new(0));
     let (sender, reports) = channel();
@@ -71,17 +85,40 @@ pub fn run(
 }
 
 fn run_one(command: &[OsString], case: &'static Case) -> Report {
+    let mut unjudged = 0;
+    loop {
+        let report = Report { unjudged, ..run_once(command, case) };
+        let failed = matches!(report.verdict, Verdict::Failed(_));
+        if !failed || report.stall.is_none() || unjudged + 1 == RUNS {
+            return report;
+        }
+        unjudged += 1;
+    }
+}
+
+fn run_once(command: &[OsString], case: &'static Case) -> Report {
     let (timeline, begun) = (Timeline::new(), Instant::now());
     let verdict = match through(command, case, &timeline) {
         Ok(()) => Verdict::Passed,
         Err(Stop::Failed(what)) => Verdict::Failed(what),
         Err(Stop::Skipped(why)) => Verdict::Skipped(why),
     };
-    Report { case, verdict, took: begun.elapsed(), transcript: timeline.transcript() }
+    let (took, stall) = (begun.elapsed(), stalls::longest_since(begun));
+    Report { case, verdict, took, transcript: timeline.transcript(), stall, unjudged: 0 }
 }
 
+/// Two drivers start at a time.
+static STARTING: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+
 fn through(command: &[OsString], case: &Case, timeline: &Timeline) -> Outcome {
-    let world = World { driver: Driver::start(command, timeline)?, timeline: timeline.clone() };
+    let driver = {
+        // A runtime that starts takes the processor from the cases that run.
+        static TURNS: AtomicUsize = AtomicUsize::new(0);
+        let turn = TURNS.fetch_add(1, Ordering::Relaxed) % STARTING.len();
+        let _turn = STARTING[turn].lock().unwrap_or_else(PoisonError::into_inner);
+        Driver::start(command, timeline)?
+    };
+    let world = World { driver, timeline: timeline.clone() };
     (case.run)(&world)?;
     // What nobody waited for was not to come, whatever the case was about.
     if let Some(event) = world.driver.take_unread().first() {

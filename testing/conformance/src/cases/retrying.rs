@@ -181,7 +181,8 @@ fn wait_limit(world: &World) -> Outcome {
     let by = Instant::now() + Duration::from_secs(1) + PROMPTLY;
     loop {
         if let Some(peer) = server.poll(Duration::from_millis(20)) {
-            peer.expect_acquire()?;
+            // It may have been given up already: the limit passes whenever it passes.
+            peer.next(Instant::now() + Duration::from_millis(50));
             peer.reset();
         }
         if let Some(event) = world.driver.next(Some(1), Instant::now()) {
