@@ -104,6 +104,9 @@ def test_a_server_that_restarts_under_a_waiter() -> None:
     server.stop()
     assert holder.lost.wait(timedelta(seconds=10))
     assert holder.loss is not None and (holder.loss.reason, holder.loss.code) == ("server_error", 0x01)
+    # The first token of a server is its start's second: a restart within the second of the last grant may repeat one.
+    while int(time.time()) <= holder.token >> 20:
+        time.sleep(0.01)
     again = Server(listen=server.address)
     waiting.join(20)
     again.stop()
