@@ -15,8 +15,10 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, S
 use monolock_core::{Lease, LockName};
 use tracing::level_filters::LevelFilter;
 
+use crate::acl::AclCommand;
 use crate::argv;
 use crate::failure::{Failure, USAGE};
+use crate::operations::{LimitArgs, OversightArgs, SecurityArgs};
 use crate::value::{
     Checked, ListenAddress, LogFormat, lease, listen_address, lock_name, log_format, log_level, positive_duration,
     server_address, switch,
@@ -51,6 +53,10 @@ pub(crate) enum Command {
     #[command(after_long_help = RUN_HELP)]
     Run(RunArgs),
 
+    /// Look into an access-control list
+    #[command(subcommand)]
+    Acl(AclCommand),
+
     /// Watch locks change hands: a stop, a crash and a hang, in a few seconds
     ///
     /// Starts a server on a free port of this machine and three workers, and tells what happens to them.
@@ -80,6 +86,15 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) log: LogArgs,
+
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+
+    #[command(flatten)]
+    pub(crate) oversight: OversightArgs,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 }
 
 // Settings of the log, which goes to stderr.
@@ -305,6 +320,9 @@ fn sentence(error: &clap::Error, command: &str) -> String {
             }
             None => format!("{argument} does not go with the rest: see monolock {command} --help"),
         },
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            format!("{command} needs a command of its own: see monolock {command} --help")
+        }
         ErrorKind::InvalidValue => format!("{argument} needs a value: see monolock {command} --help"),
         _ => first_paragraph(&error.render()),
     }

@@ -4,20 +4,18 @@
 //! spot. Signals are heard before the address is taken, so that none is lost from the moment on at which others can see the server.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::process::ExitCode;
 
-use monolock_net::{Server, raise_descriptor_limit};
+use monolock_net::{Server, StartError, raise_descriptor_limit};
 use nix::sys::signal::Signal;
-use tokio::net::lookup_host;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::cli::ServeArgs;
 use crate::failure::{FAILED, Failure};
 use crate::logging;
-use crate::value::ListenAddress;
+use crate::operations::not_started;
 
 /// Serves until it is told to stop.
 ///
@@ -39,16 +37,14 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
 async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut signals =
         Signals::new().map_err(|error| Failure::new(FAILED, format_args!("cannot hear signals: {error}")))?;
-    let server = bind(args).await.map_err(|error| {
-        Failure::new(
-            FAILED,
-            format_args!(
-                "cannot listen on {}: {error}; choose another address with --listen or MONOLOCK_LISTEN_ADDRESS",
-                args.listen
-            ),
-        )
-    })?;
+    let server = bind(args).await?;
     tracing::info!(address = %server.local_addr(), io_timeout = ?args.io_timeout, version = env!("CARGO_PKG_VERSION"), "listening");
+    if let Some(address) = server.admin_addr() {
+        tracing::info!(%address, "serving the admin API");
+    }
+    if let Some(address) = server.ops_addr() {
+        tracing::info!(%address, "serving the ops endpoints");
+    }
     attend(server, &mut signals).await
 }
 
@@ -59,14 +55,22 @@ async fn attend(server: Server, signals: &mut Signals) -> Result<(), Failure> {
     let mut running = pin!(server.run());
     loop {
         let heard = tokio::select! {
-            () = &mut running => {
+            stopped = &mut running => {
+                let stopped = stopped.map_err(|error| Failure::new(FAILED, format_args!("stopped: {error} (--audit-log)")));
                 tracing::info!("stopped");
-                return Ok(());
+                return stopped;
             }
             heard = signals.next() => heard,
         };
         match heard {
-            Heard::HangUp => tracing::info!("nothing to reload"),
+            Heard::HangUp => match handle.reload() {
+                Ok(()) => {
+                    tracing::info!("reloaded: certificates and access-control list; the audit log is opened anew")
+                }
+                Err(error) => {
+                    tracing::error!(%error, "not reloaded: the old certificates and access-control list stay")
+                }
+            },
             Heard::Stop(signal) if stopping => {
                 tracing::warn!(%signal, "ending at once");
                 return Err(Failure::signalled(signal));
@@ -81,29 +85,28 @@ async fn attend(server: Server, signals: &mut Signals) -> Result<(), Failure> {
 }
 
 /// Takes the first address that can be had.
-async fn bind(args: &ServeArgs) -> io::Result<Server> {
-    let ServeArgs { listen, io_timeout, .. } = args;
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in resolve(listen).await? {
-        match Server::builder().listen(address).io_timeout(*io_timeout).bind() {
+async fn bind(args: &ServeArgs) -> Result<Server, Failure> {
+    let ServeArgs { listen, io_timeout, log: _, security, oversight, limits } = args;
+    let builder = security.apply(Server::builder().io_timeout(*io_timeout))?;
+    let builder = limits.apply(oversight.apply(builder).await?);
+    let not_listening = |error| Failure::new(FAILED, format_args!("cannot look up --listen {listen}: {error}"));
+    let addresses = listen.resolve().await.map_err(not_listening)?;
+    let mut failure = Failure::new(FAILED, format_args!("--listen {listen}: the name has no address"));
+    for address in addresses {
+        match builder.clone().listen(address).bind() {
             Ok(server) => return Ok(server),
-            // Another family's address would serve half of what was asked for.
-            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
-                return Err(error);
+            Err(StartError::Listen(_, error)) if is_for_another_family(&error) => {
+                failure = not_started(&StartError::Listen(address, error), listen);
             }
-            Err(error) => failure = error,
+            Err(error) => return Err(not_started(&error, listen)),
         }
     }
     Err(failure)
 }
 
-async fn resolve(listen: &ListenAddress) -> io::Result<Vec<SocketAddr>> {
-    let ListenAddress { host, port } = listen;
-    match host {
-        Some(host) => Ok(lookup_host((host.as_str(), *port)).await?.collect()),
-        // The first means both families where the machine has both.
-        None => Ok(vec![(Ipv6Addr::UNSPECIFIED, *port).into(), (Ipv4Addr::UNSPECIFIED, *port).into()]),
-    }
+/// Whether another address of the same name is worth a try. One of another family would serve half of what was asked for where the port is taken.
+fn is_for_another_family(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
 
 /// The signals that the server heeds.

@@ -1,7 +1,7 @@
 //! The accept loop: it never ends and never spins.
 //!
 //! When the machine has no descriptor or memory left for a connection, the loop backs off and tries again; connections that exist are not
-//! touched by it.
+//! touched by it. It stops earlier where descriptors are reserved, and goes on when the reserve is whole again.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,56 +9,59 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::connection::Connection;
+use crate::repeated::Repeated;
+use crate::reserve::Reserve;
 use crate::server::Shared;
 use crate::session::serve;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Of failures that go on, one a time is told.
-const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-
 /// Accepts connections and sets a task upon each.
-pub(crate) async fn accept(listener: &TcpListener, shared: &Arc<Shared>) -> Infallible {
+pub(crate) async fn accept(listener: &TcpListener, reserve: Reserve, shared: &Arc<Shared>) -> Infallible {
     let mut backoff = FIRST_BACKOFF;
-    let mut failures = Failures::default();
+    let failures = Repeated::default();
+    let metrics = &shared.witness().metrics;
+    // Only where the last connection got into the reserve is there a reason to look.
+    let mut is_scant = false;
     loop {
-        match listener.accept().await {
+        let accepted = if is_scant && reserve.is_next(listener) {
+            Err(io::Error::other("all descriptors but the reserve are taken"))
+        } else {
+            listener.accept().await
+        };
+        match accepted {
             Ok((stream, peer)) => {
                 backoff = FIRST_BACKOFF;
+                is_scant = reserve.has(&stream);
+                metrics.connections_accepted.inc();
                 // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
                 let _ = stream.set_nodelay(true);
-                let connection = Arc::new(Connection::new(stream, peer));
-                shared.connections.spawn(serve(Arc::clone(shared), connection));
+                let connection = match &shared.policy.load().tls {
+                    None => Ok(Connection::new(stream, peer)),
+                    Some(tls) => Connection::with_tls(stream, peer, Arc::clone(tls)),
+                };
+                match connection {
+                    Ok(connection) => {
+                        shared.connections.spawn(serve(Arc::clone(shared), Arc::new(connection)));
+                    }
+                    Err(error) => shared.witness().note_handshake_failure(peer, &io::Error::other(error)),
+                }
             }
             Err(error) if is_of_one_client(&error) => {
                 tracing::debug!(%error, "a client was gone before it was accepted");
             }
             Err(error) => {
-                failures.report(&error);
+                metrics.accept_errors.inc();
+                if let Some(failures) = failures.note() {
+                    tracing::warn!(%error, failures, "cannot accept connections; trying again");
+                }
                 sleep(backoff).await;
                 backoff = (backoff * 2).min(LONGEST_BACKOFF);
             }
-        }
-    }
-}
-
-/// Tells of failures at a bounded rate.
-#[derive(Debug, Default)]
-struct Failures {
-    untold: u64,
-    last_told: Option<Instant>,
-}
-
-impl Failures {
-    fn report(&mut self, error: &io::Error) {
-        self.untold += 1;
-        if self.last_told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
-            tracing::warn!(%error, failures = self.untold, "cannot accept connections; trying again");
-            *self = Self { untold: 0, last_told: Some(Instant::now()) };
         }
     }
 }
