@@ -5,10 +5,11 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
 use crate::connection::Connection;
@@ -16,6 +17,9 @@ use crate::repeated::Repeated;
 use crate::reserve::Reserve;
 use crate::server::Shared;
 use crate::session::serve;
+
+/// How many connections the kernel keeps ready for the accept loop: what Linux allows by itself.
+pub(crate) const BACKLOG: u32 = 4096;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
@@ -37,19 +41,7 @@ pub(crate) async fn accept(listener: &TcpListener, reserve: Reserve, shared: &Ar
             Ok((stream, peer)) => {
                 backoff = FIRST_BACKOFF;
                 is_scant = reserve.has(&stream);
-                metrics.connections_accepted.inc();
-                // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
-                let _ = stream.set_nodelay(true);
-                let connection = match &shared.policy.load().tls {
-                    None => Ok(Connection::new(stream, peer)),
-                    Some(tls) => Connection::with_tls(stream, peer, Arc::clone(tls)),
-                };
-                match connection {
-                    Ok(connection) => {
-                        shared.connections.spawn(serve(Arc::clone(shared), Arc::new(connection)));
-                    }
-                    Err(error) => shared.witness().note_handshake_failure(peer, &io::Error::other(error)),
-                }
+                admit(shared, stream, peer);
             }
             Err(error) if is_of_one_client(&error) => {
                 tracing::debug!(%error, "a client was gone before it was accepted");
@@ -63,6 +55,35 @@ pub(crate) async fn accept(listener: &TcpListener, reserve: Reserve, shared: &Ar
                 backoff = (backoff * 2).min(LONGEST_BACKOFF);
             }
         }
+    }
+}
+
+/// Closes the listener, but accepts what the kernel has ready for it: a stop tells these clients too.
+pub(crate) fn close(listener: TcpListener, shared: &Arc<Shared>) {
+    // The runtime may not have heard of them yet, so the kernel is asked itself.
+    let Ok(listener) = listener.into_std() else { return };
+    // It keeps no more of them than it was told.
+    for _ in 0..BACKLOG {
+        let Ok((stream, peer)) = listener.accept() else { return };
+        if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+            admit(shared, stream, peer);
+        }
+    }
+}
+
+fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
+    shared.witness().metrics.connections_accepted.inc();
+    // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
+    let _ = stream.set_nodelay(true);
+    let connection = match &shared.policy.load().tls {
+        None => Ok(Connection::new(stream, peer)),
+        Some(tls) => Connection::with_tls(stream, peer, Arc::clone(tls)),
+    };
+    match connection {
+        Ok(connection) => {
+            shared.connections.spawn(serve(Arc::clone(shared), Arc::new(connection)));
+        }
+        Err(error) => shared.witness().note_handshake_failure(peer, &io::Error::other(error)),
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::accept::BACKLOG;
 use crate::admin::{self, AdminAccess, AdminListen, AdminSettings};
 use crate::audit::{Audit, AuditLog, AuditSink};
 use crate::clock::Clock;
@@ -33,9 +34,6 @@ use crate::token_file::{TokenFile, TokenFileError};
 #[cfg(unix)]
 use crate::unix_socket;
 use crate::witness::Witness;
-
-/// How many connections the kernel keeps ready for the accept loop: what Linux allows by itself.
-const BACKLOG: u32 = 4096;
 
 /// More shards than cores, so that two cores seldom want the same one.
 const SHARDS_PER_CORE: usize = 4;

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::accept::accept;
+use crate::accept::{accept, close};
 use crate::admin::AdminListen;
 use crate::builder::ServerBuilder;
 use crate::clock::Clock;
@@ -155,7 +155,7 @@ impl Server {
             () = shared.stopping.cancelled() => {}
             () = shared.audit_failed.cancelled() => {}
         }
-        drop(listener);
+        close(listener, &shared);
         drop(stop);
         // Each connection bounds its own parting; this bound is for a runtime that is too busy to let it.
         let parting = shared.connections.wait();

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use monolock_net::{Server, StartError};
@@ -81,6 +82,21 @@ fn a_stop_before_the_start_is_heeded() {
         server.handle().shutdown();
         server.run().await.unwrap();
     });
+}
+
+#[test]
+fn a_stop_tells_those_that_nobody_has_accepted_yet() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let server = runtime.block_on(async { Server::builder().listen(([127, 0, 0, 1], 0).into()).bind().unwrap() });
+    let mut clients: Vec<_> = (0..20).map(|_| Client::connect(server.local_addr())).collect();
+    clients.iter_mut().step_by(2).for_each(|client| client.acquire("jobs", LONG));
+    server.handle().shutdown();
+    let stopping = thread::spawn(move || runtime.block_on(server.run()));
+    for client in &mut clients {
+        client.error(0x01, FAREWELL);
+    }
+    drop(clients);
+    stopping.join().unwrap().unwrap();
 }
 
 #[test]
