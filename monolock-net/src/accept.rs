@@ -58,12 +58,15 @@ pub(crate) async fn accept(listener: &TcpListener, reserve: Reserve, shared: &Ar
     }
 }
 
-/// Closes the listener, but accepts what the kernel has ready for it: a stop tells these clients too.
-pub(crate) fn close(listener: TcpListener, shared: &Arc<Shared>) {
+/// Closes the listener, but accepts what the kernel has ready for it, as far as descriptors go: a stop tells these clients too.
+pub(crate) fn close(listener: TcpListener, reserve: Reserve, shared: &Arc<Shared>) {
     // The runtime may not have heard of them yet, so the kernel is asked itself.
     let Ok(listener) = listener.into_std() else { return };
     // It keeps no more of them than it was told.
     for _ in 0..BACKLOG {
+        if reserve.is_next(&listener) {
+            return;
+        }
         let Ok((stream, peer)) = listener.accept() else { return };
         if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
             admit(shared, stream, peer);

@@ -82,13 +82,13 @@ impl Collector for Gauges {
         let survey = shared.shards.survey();
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let mut gauges = Encoder(&mut encoder);
-        gauges.encode("connections_active", "Open connections", count(shared.connections.len()))?;
-        gauges.encode("locks_held", "Locks that somebody holds", count(survey.held))?;
-        gauges.encode("waiters", "Claims that wait", count(survey.waiters))?;
-        gauges.encode("longest_wait_seconds", "The longest present wait", survey.longest_wait.as_secs_f64())?;
-        gauges.encode("longest_hold_seconds", "The longest present hold", survey.longest_hold.as_secs_f64())?;
+        gauges.encode("connections_active", "Open connections.", count(shared.connections.len()))?;
+        gauges.encode("locks_held", "Locks that somebody holds.", count(survey.held))?;
+        gauges.encode("waiters", "Claims that wait.", count(survey.waiters))?;
+        gauges.encode("longest_wait_seconds", "The longest present wait.", survey.longest_wait.as_secs_f64())?;
+        gauges.encode("longest_hold_seconds", "The longest present hold.", survey.longest_hold.as_secs_f64())?;
         let grace = shared.shards.start_grace_remaining().as_secs_f64();
-        gauges.encode("start_grace_seconds", "How long nobody will be granted anything yet, after the start", grace)
+        gauges.encode("start_grace_seconds", "How long nobody will be granted anything yet, after the start.", grace)
     }
 }
 

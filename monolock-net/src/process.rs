@@ -34,7 +34,7 @@ impl ProcessCollector {
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         if let Some(start_time) = self.start_time {
-            gauge(&mut encoder, "start_time_seconds", "When the process began, in seconds of Unix time", start_time)?;
+            gauge(&mut encoder, "start_time_seconds", "When the process began, in seconds of Unix time.", start_time)?;
         }
         let Ok(Reading { cpu_seconds, resident_bytes, virtual_bytes, open_descriptors, max_descriptors }) = read()
         else {
@@ -43,17 +43,17 @@ impl Collector for ProcessCollector {
         let cpu = ConstCounter::new(cpu_seconds);
         cpu.encode(encoder.encode_descriptor(
             "cpu_seconds",
-            "User and system time of the process, in seconds",
+            "User and system time of the process, in seconds.",
             None,
             cpu.metric_type(),
         )?)?;
-        gauge(&mut encoder, "resident_memory_bytes", "Memory of the process in bytes", number(resident_bytes))?;
-        gauge(&mut encoder, "virtual_memory_bytes", "Address space of the process in bytes", number(virtual_bytes))?;
+        gauge(&mut encoder, "resident_memory_bytes", "Memory of the process in bytes.", number(resident_bytes))?;
+        gauge(&mut encoder, "virtual_memory_bytes", "Address space of the process in bytes.", number(virtual_bytes))?;
         if let Some(open) = open_descriptors {
-            gauge(&mut encoder, "open_fds", "Descriptors that are open", number(open))?;
+            gauge(&mut encoder, "open_fds", "Descriptors that are open.", number(open))?;
         }
         if let Some(max) = max_descriptors {
-            gauge(&mut encoder, "max_fds", "Descriptors that may be open", number(max))?;
+            gauge(&mut encoder, "max_fds", "Descriptors that may be open.", number(max))?;
         }
         Ok(())
     }

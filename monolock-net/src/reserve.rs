@@ -2,8 +2,6 @@
 //!
 //! The operating system gives the lowest number that is free, so the number of a new descriptor says how many are open, whoever opened them.
 
-use tokio::net::TcpListener;
-#[cfg(unix)]
 use tokio::net::TcpStream;
 
 /// How many connections each HTTP endpoint may have where the machine is not scant of descriptors.
@@ -48,7 +46,7 @@ impl Reserve {
     }
 
     /// Whether a descriptor that is opened now would be one of the reserve.
-    pub(crate) fn is_next(&self, listener: &TcpListener) -> bool {
+    pub(crate) fn is_next(&self, listener: &impl std::os::fd::AsFd) -> bool {
         use std::os::fd::AsRawFd as _;
 
         let next = || rustix::io::fcntl_dupfd_cloexec(listener, 0);
@@ -70,11 +68,11 @@ impl Reserve {
         Self::none()
     }
 
-    pub(crate) const fn has(&self, _stream: &tokio::net::TcpStream) -> bool {
+    pub(crate) const fn has(&self, _stream: &TcpStream) -> bool {
         false
     }
 
-    pub(crate) const fn is_next(&self, _listener: &TcpListener) -> bool {
+    pub(crate) const fn is_next<T>(&self, _listener: &T) -> bool {
         false
     }
 }

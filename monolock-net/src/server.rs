@@ -155,7 +155,7 @@ impl Server {
             () = shared.stopping.cancelled() => {}
             () = shared.audit_failed.cancelled() => {}
         }
-        close(listener, &shared);
+        close(listener, reserve, &shared);
         drop(stop);
         // Each connection bounds its own parting; this bound is for a runtime that is too busy to let it.
         let parting = shared.connections.wait();

@@ -356,8 +356,9 @@ fn fifteen_thousand_locks_are_listed_while_heartbeats_go_on() {
     const LOCKS: usize = 15_000;
     const PROMPT: Duration = Duration::from_secs(1);
     // The server's ends of the connections are in another process.
+    let name = "admin::fifteen_thousand_locks_are_listed_while_heartbeats_go_on";
+    let Some(server) = ChildServer::of_test(name, LOCKS + 500) else { return };
     let _alone = crowd(LOCKS / 2);
-    let server = ChildServer::start(LOCKS + 500);
     let claim = |name: String| {
         let mut client = Client::connect(server.locks);
         client.acquire(name, LONG);

@@ -11,8 +11,8 @@ use crate::server::{TestServer, own_address};
 /// What a child says before its addresses.
 const GREETING: &str = "serving ";
 
-/// Says to this binary that it is a child.
-const MARK: &str = "MONOLOCK_TEST_CHILD";
+/// Set in a process that is to be the server of one test.
+const MARK: &str = "MONOLOCK_TEST_SERVER";
 
 #[derive(Debug)]
 pub(crate) struct ChildServer {
@@ -25,13 +25,18 @@ pub(crate) struct ChildServer {
 }
 
 impl ChildServer {
-    /// With so many descriptors to open.
-    pub(crate) fn start(descriptors: usize) -> Self {
+    /// The server of a test, with so many descriptors to open. The child is this binary again, told to run that test alone; there it is served here
+    /// until the test's end, and `None` is returned.
+    pub(crate) fn of_test(name: &str, descriptors: usize) -> Option<Self> {
+        if std::env::var_os(MARK).is_some() {
+            serve();
+            return None;
+        }
         let mut child = Command::new("sh")
-            .args(["-c", "ulimit -n \"$1\" && exec \"$0\" --ignored --exact child::serve --nocapture"])
+            .args(["-c", "ulimit -n \"$2\" && exec \"$0\" --exact \"$1\" --nocapture"])
             .arg(std::env::current_exe().unwrap())
-            .arg(descriptors.to_string())
-            .env(MARK, "")
+            .args([name, &descriptors.to_string()])
+            .env(MARK, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -39,10 +44,10 @@ impl ChildServer {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut lines = output.by_ref().lines().map(Result::unwrap);
         let said = lines.find_map(|line| line.split_once(GREETING).map(|(_, addresses)| addresses.to_owned()));
-        let said = said.expect("the child says its addresses");
+        let said = said.unwrap_or_else(|| panic!("no server of {name} says its addresses"));
         let addresses: Vec<SocketAddr> = said.split(' ').map(|address| address.parse().unwrap()).collect();
         let [locks, admin, ops] = addresses[..] else { panic!("three addresses, not {said:?}") };
-        Self { child, _output: output, locks, admin, ops }
+        Some(Self { child, _output: output, locks, admin, ops })
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -58,12 +63,7 @@ impl Drop for ChildServer {
     }
 }
 
-#[test]
-#[ignore = "the other process of tests that need one"]
 fn serve() {
-    if std::env::var_os(MARK).is_none() {
-        return;
-    }
     let (admin, ops) = (own_address(), own_address());
     let server = TestServer::with(move |builder| {
         builder.admin(AdminSettings { listen: AdminListen::Tcp(admin), access: AdminAccess::Local }).ops(ops)
