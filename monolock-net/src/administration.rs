@@ -136,7 +136,7 @@ impl Shards {
             let id = waiter.id();
             let report = self.session_report(shard, state, waiter, (now, wall)).ok_or(NotDone::NotFound)?;
             if let Some(connection) = state.connection(id) {
-                witness.record(wall, &name.into(), connection, || What::KickWaiter);
+                witness.record(wall, &name.into(), connection, || What::KickWaiter {});
             }
             let ended = state.engine.release(now, id, ReleaseReason::Force, &mut state.effects);
             ended.map(|()| report).map_err(|_| NotDone::NotFound)

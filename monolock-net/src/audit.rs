@@ -76,7 +76,7 @@ pub(crate) struct Event {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(untagged)]
 pub(crate) enum What {
     Granted {
         #[serde(serialize_with = "as_number")]
@@ -92,12 +92,24 @@ pub(crate) enum What {
         #[serde(serialize_with = "as_str")]
         reason: ReleaseReason,
     },
-    Denied,
+    Denied {},
     ForceRelease {
         #[serde(serialize_with = "as_number")]
         token: Token,
     },
-    KickWaiter,
+    KickWaiter {},
+}
+
+impl What {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Granted { .. } => "granted",
+            Self::Released { .. } => "released",
+            Self::Denied {} => "denied",
+            Self::ForceRelease { .. } => "force_release",
+            Self::KickWaiter {} => "kick_waiter",
+        }
+    }
 }
 
 /// The way to the writer.
@@ -319,16 +331,17 @@ impl Event {
         #[derive(Serialize)]
         struct Line<'a> {
             time: String,
-            // `event` comes second, as readers of the raw log expect it.
-            #[serde(flatten)]
-            what: &'a What,
+            event: &'static str,
             lock: &'a str,
             identity: &'a str,
             remote_addr: SocketAddr,
+            #[serde(flatten)]
+            what: &'a What,
         }
         let Self { time, lock, identity, remote_addr, what } = self;
         let time = humantime::format_rfc3339_millis((*time).max(SystemTime::UNIX_EPOCH)).to_string();
-        let line = Line { time, what, lock: lock.as_str(), identity, remote_addr: *remote_addr };
+        let (event, remote_addr) = (what.name(), *remote_addr);
+        let line = Line { time, event, lock: lock.as_str(), identity, remote_addr, what };
         serde_json::to_writer(&mut *lines, &line).expect("strings and numbers are JSON, and memory takes them");
         lines.push(b'\n');
     }

@@ -62,7 +62,7 @@ impl Witness {
         self.metrics.acl_denials.inc();
         let (identity, peer) = (connection.identity(), connection.peer());
         tracing::info!(lock = ?name, ?identity, %peer, "not authorized for lock");
-        self.record(Clock::wall(), &name.into(), connection, || What::Denied);
+        self.record(Clock::wall(), &name.into(), connection, || What::Denied {});
     }
 
     /// A TLS handshake came to nothing.
