@@ -306,6 +306,15 @@ fn b52_any_name_goes_there_and_back() {
     }
 }
 
+/// Tells a thread to end, on whatever path a test is left.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn pages_show_each_lock_that_is_there_all_the_time_once() {
     const STAYING: usize = 300;
@@ -320,9 +329,11 @@ fn pages_show_each_lock_that_is_there_all_the_time_once() {
                 number += 1;
             }
         });
+        let over = Over(&is_over);
         let mut seen: HashMap<String, usize> = HashMap::new();
         let mut target = "/api/locks?match=stay/*&limit=7".to_owned();
-        loop {
+        for pages in 0.. {
+            assert!(pages < STAYING, "the last page is not said to be the last");
             let page = get(&server, &target);
             let names = names(&page);
             assert!(names.len() <= 7 && names.is_sorted());
@@ -332,7 +343,7 @@ fn pages_show_each_lock_that_is_there_all_the_time_once() {
             let Some(next) = page["next"].as_str() else { break };
             target = format!("/api/locks?match=stay/*&limit=7&after={}", encoded(next));
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         assert!(seen.values().all(|times| *times == 1));
         assert!((0..STAYING).all(|number| seen.contains_key(&format!("stay/{number:04}"))));
     });
@@ -381,6 +392,7 @@ fn fifteen_thousand_locks_are_listed_while_heartbeats_go_on() {
             }
             slowest
         });
+        let over = Over(&is_over);
         let list = |query: &str| {
             let target = format!("/api/locks?limit=10000{query}");
             let response = http::get(server.admin, &target);
@@ -391,7 +403,7 @@ fn fifteen_thousand_locks_are_listed_while_heartbeats_go_on() {
         let second = list(&format!("&after={}", encoded(first["next"].as_str().unwrap())));
         assert_eq!((names(&first).len(), names(&second).len()), (10_000, 5_001));
         assert_eq!(names(&list("&match=*4999")), ["lock/04999", "lock/14999"]);
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         let slowest = slowest.join().unwrap();
         assert!(slowest < PROMPT, "{slowest:?}");
     });
