@@ -46,8 +46,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, connection: Arc<Connection>) {
 
 /// From the first byte to the claim, within the io-timeout for the TLS handshake and as much again for the first frame.
 async fn open(shared: &Shared, connection: &Arc<Connection>) -> Result<Admitted, Ended> {
-    let stopped = shared.stopping.cancelled();
     tokio::select! {
+        // Without TLS there is no handshake, and a stop is told like any other farewell.
+        biased;
         secured = timeout(shared.io_timeout, connection.shake_hands()) => match secured {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -61,7 +62,7 @@ async fn open(shared: &Shared, connection: &Arc<Connection>) -> Result<Admitted,
                 return Err(Ended::Silently);
             }
         },
-        () = stopped => return Err(Ended::Silently),
+        () = shared.stopping.cancelled() => return Err(Ended::Silently),
     }
     let first = tokio::select! {
         first = timeout(shared.io_timeout, first_frame(shared, connection)) => first,
