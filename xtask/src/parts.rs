@@ -20,14 +20,33 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) struct Need {
     pub(crate) tool: &'static str,
-    /// How cargo is asked for it.
-    probe: &'static [&'static str],
+    probe: Probe,
     /// What a person types to get it.
     pub(crate) install: &'static str,
 }
 
-const RUSTFMT: Need = Need { tool: "rustfmt", probe: &["fmt", "--version"], install: "rustup component add rustfmt" };
-const CLIPPY: Need = Need { tool: "clippy", probe: &["clippy", "--version"], install: "rustup component add clippy" };
+/// How it is found out whether a tool is there.
+#[derive(Debug)]
+enum Probe {
+    /// Cargo is asked for it.
+    Cargo(&'static [&'static str]),
+    /// It is a program, in a directory of the search path or where Debian has programs for root.
+    Program(&'static str),
+}
+
+const RUSTFMT: Need =
+    Need { tool: "rustfmt", probe: Probe::Cargo(&["fmt", "--version"]), install: "rustup component add rustfmt" };
+const CLIPPY: Need =
+    Need { tool: "clippy", probe: Probe::Cargo(&["clippy", "--version"]), install: "rustup component add clippy" };
+const OPENSSL: Need = Need { tool: "openssl", probe: Probe::Program("openssl"), install: "apt-get install openssl" };
+const PROMETHEUS: Need =
+    Need { tool: "prometheus", probe: Probe::Program("prometheus"), install: "apt-get install prometheus" };
+const PROMTOOL: Need =
+    Need { tool: "promtool", probe: Probe::Program("promtool"), install: "apt-get install prometheus" };
+const LOGROTATE: Need =
+    Need { tool: "logrotate", probe: Probe::Program("logrotate"), install: "apt-get install logrotate" };
+const FAKETIME: Need =
+    Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
 
 pub(crate) const PARTS: &[Part] = &[
     Part {
@@ -41,7 +60,7 @@ pub(crate) const PARTS: &[Part] = &[
         name: "clippy",
         about: "no lint complains, of any target",
         needs: &[CLIPPY],
-        arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+        arguments: &["clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"],
         rustdoc: None,
     },
     Part {
@@ -49,6 +68,21 @@ pub(crate) const PARTS: &[Part] = &[
         about: "unit and integration tests, examples",
         needs: &[],
         arguments: &["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"],
+        rustdoc: None,
+    },
+    Part {
+        name: "operations",
+        about: "the server among the tools of those who run it",
+        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, FAKETIME],
+        arguments: &[
+            "test",
+            "--workspace",
+            "--features",
+            "monolock-bin/outside-tools",
+            "--test",
+            "operations",
+            "--locked",
+        ],
         rustdoc: None,
     },
     Part {
@@ -84,9 +118,17 @@ impl Part {
 
 impl Need {
     pub(crate) fn is_met(&self) -> bool {
-        let mut probe = Command::new(cargo());
-        probe.args(self.probe).stdout(Stdio::null()).stderr(Stdio::null());
-        probe.status().is_ok_and(|status| status.success())
+        match self.probe {
+            Probe::Cargo(arguments) => {
+                let mut probe = Command::new(cargo());
+                probe.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+                probe.status().is_ok_and(|status| status.success())
+            }
+            Probe::Program(name) => {
+                let path = env::var_os("PATH").unwrap_or_default();
+                env::split_paths(&path).chain(["/usr/sbin".into()]).any(|directory| directory.join(name).is_file())
+            }
+        }
     }
 }
 
