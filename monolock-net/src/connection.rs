@@ -6,6 +6,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -15,6 +16,7 @@ use rustls::{ServerConfig, ServerConnection};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::coop;
 
 use crate::outbox::{Farewell, Outbox, Reply};
 use crate::tls;
@@ -48,6 +50,9 @@ struct State {
 struct Tls {
     machine: Mutex<ServerConnection>,
     identity: OnceLock<Arc<str>>,
+    /// The machine has decrypted more than was read, or the client's farewell: nothing of it makes the socket readable. For the connection's
+    /// task alone.
+    has_unread: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +101,7 @@ impl Connection {
         config: Arc<ServerConfig>,
     ) -> Result<Self, rustls::Error> {
         let machine = Mutex::new(ServerConnection::new(config)?);
-        let tls = Some(Box::new(Tls { machine, identity: OnceLock::new() }));
+        let tls = Some(Box::new(Tls { machine, identity: OnceLock::new(), has_unread: AtomicBool::new(false) }));
         Ok(Self { tls, ..Self::new(stream, peer) })
     }
 
@@ -212,6 +217,10 @@ impl Connection {
                 break Err(error);
             }
         };
+        // There are no new packets; this is how rustls is asked.
+        let is_left = |left: rustls::IoState| left.plaintext_bytes_to_read() > 0 || left.peer_has_closed();
+        let has_unread = matches!(outcome, Ok(1..)) && machine.process_new_packets().is_ok_and(is_left);
+        tls.has_unread.store(has_unread, Ordering::Relaxed);
         if machine.wants_write() {
             self.state.lock().owes_ciphertext = true;
             drop(machine);
@@ -234,6 +243,11 @@ impl Connection {
                 (Some(ended), _) => Poll::Ready(Call::Ended(ended)),
                 (None, Writer::Blocked) => Poll::Ready(Call::Blocked),
                 (None, Writer::Failed(kind)) => Poll::Ready(Call::Failed(kind)),
+                (None, Writer::Idle | Writer::Busy) if self.has_unread() => {
+                    // Like a read of the socket, so that a client with much to say leaves others their turn.
+                    std::task::ready!(coop::poll_proceed(context)).made_progress();
+                    Poll::Ready(Call::Readable)
+                }
                 (None, Writer::Idle | Writer::Busy) => self.stream.poll_read_ready(context).map(|ready| match ready {
                     Ok(()) => Call::Readable,
                     // The runtime is gone, and what a read would say is for ever that nothing has come.
@@ -242,6 +256,10 @@ impl Connection {
             }
         })
         .await
+    }
+
+    fn has_unread(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unread.load(Ordering::Relaxed))
     }
 
     /// Waits until the session is ended by somebody else, whatever the socket says. For the connection's task alone.
