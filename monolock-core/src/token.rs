@@ -93,11 +93,12 @@ impl TokenSequence {
         self.next.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Makes the next token at least `unix_second << 20`; never lowers it, so a wall clock that steps back does no harm.
+    /// Makes the next token at least `unix_second << 20`; never lowers it, so a wall clock that steps back does no harm. Beyond what is reserved it
+    /// lifts nothing, so one that steps forward does not use up the reserve.
     pub fn lift_to_unix_second(&self, unix_second: u64) {
         let floor = Self::at_unix_second(unix_second);
         // Almost every call finds the floor below: a load leaves the cache line shared.
-        if self.next.load(Ordering::Relaxed) < floor {
+        if self.next.load(Ordering::Relaxed) < floor && floor < self.end.load(Ordering::Relaxed) {
             self.next.fetch_max(floor, Ordering::Relaxed);
         }
     }

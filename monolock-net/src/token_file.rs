@@ -167,6 +167,7 @@ mod tests {
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
     use super::{TokenFile, parse};
+    use crate::clock::Clock;
 
     fn at(unix_second: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(unix_second)
@@ -206,8 +207,26 @@ mod tests {
         file.tokens().lift_to_unix_second((written >> 20) - 1);
         let token = file.tokens().next();
         assert!(token.is_none_or(|token| token.get() < written));
-        file.tokens().lift_to_unix_second((written >> 20) + 1);
+        for _ in 0..1 << 20 {
+            file.tokens().next();
+        }
         assert_eq!(file.tokens().next(), None);
+    }
+
+    #[test]
+    fn b34_a_wall_clock_that_steps_forward_does_not_use_up_the_reserve() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let mut file = TokenFile::open(&path).unwrap();
+        let ten_years = 315_360_000;
+        let later = SystemTime::now() + Duration::from_secs(ten_years);
+        let before = take(&file);
+        file.tokens().lift_to_unix_second(Clock::unix_second(later));
+        assert_eq!(take(&file), before + 1);
+        assert!(file.is_low(later));
+        file.extend(later).unwrap();
+        file.tokens().lift_to_unix_second(Clock::unix_second(later));
+        assert!(take(&file) > before + (ten_years << 20));
     }
 
     #[test]
