@@ -3,11 +3,12 @@
 //! The first SIGTERM or SIGINT begins the controlled stop, which the server bounds by the io-timeout; the second ends the process on the
 //! spot. Signals are heard before the address is taken, so that none is lost from the moment on at which others can see the server.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::process::ExitCode;
 
-use monolock_net::{Server, StartError, raise_descriptor_limit};
+use monolock_net::{AuditFailed, Server, ServerHandle, StartError, raise_descriptor_limit};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind};
@@ -35,8 +36,11 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
 }
 
 async fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let mut signals =
-        Signals::new().map_err(|error| Failure::new(FAILED, format_args!("cannot hear signals: {error}")))?;
+    let not_heard = |error| Failure::new(FAILED, format_args!("cannot hear signals: {error}"));
+    let mut stops = Stops::new().map_err(not_heard)?;
+    let hang_ups = unix::signal(SignalKind::hangup()).map_err(not_heard)?;
+    // A file that may grow no further is a failed write and not the end of the process, as long as somebody hears the signal.
+    let _too_large = unix::signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(not_heard)?;
     let server = bind(args).await?;
     tracing::info!(address = %server.local_addr(), io_timeout = ?args.io_timeout, version = env!("CARGO_PKG_VERSION"), "listening");
     if let Some(address) = server.admin_addr() {
@@ -45,43 +49,57 @@ async fn run(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(address) = server.ops_addr() {
         tracing::info!(%address, "serving the ops endpoints");
     }
-    attend(server, &mut signals).await
+    let handle = server.handle();
+    tokio::select! {
+        stopped = attend(handle.clone(), server.run(), &mut stops) => stopped,
+        never = reload(handle, hang_ups) => match never {},
+    }
 }
 
-/// Runs the server and heeds signals.
-async fn attend(server: Server, signals: &mut Signals) -> Result<(), Failure> {
-    let handle = server.handle();
+/// Runs the server until it has stopped.
+async fn attend(
+    handle: ServerHandle,
+    running: impl Future<Output = Result<(), AuditFailed>>,
+    stops: &mut Stops,
+) -> Result<(), Failure> {
     let mut stopping = false;
-    let mut running = pin!(server.run());
+    let mut running = pin!(running);
     loop {
-        let heard = tokio::select! {
+        let signal = tokio::select! {
             stopped = &mut running => {
                 let stopped = stopped.map_err(|error| Failure::new(FAILED, format_args!("stopped: {error} (--audit-log)")));
                 tracing::info!("stopped");
                 return stopped;
             }
-            heard = signals.next() => heard,
+            signal = stops.next() => signal,
         };
-        match heard {
-            Heard::HangUp => match handle.reload() {
-                Ok(()) => {
-                    tracing::info!("reloaded: certificates and access-control list; the audit log is opened anew")
-                }
-                Err(error) => {
-                    tracing::error!(%error, "not reloaded: the old certificates and access-control list stay")
-                }
-            },
-            Heard::Stop(signal) if stopping => {
-                tracing::warn!(%signal, "ending at once");
-                return Err(Failure::signalled(signal));
+        if stopping {
+            tracing::warn!(%signal, "ending at once");
+            return Err(Failure::signalled(signal));
+        }
+        tracing::info!(%signal, "stopping: no new connections, and code 01 to every client");
+        stopping = true;
+        handle.shutdown();
+    }
+}
+
+/// Reads the server's files anew at each hang-up, for ever. Those that come meanwhile are one more.
+async fn reload(handle: ServerHandle, mut hang_ups: unix::Signal) -> Infallible {
+    while hang_ups.recv().await.is_some() {
+        let handle = handle.clone();
+        // A disk that hangs, or a pipe in a file's place, must not hold up those who serve.
+        let reloaded = tokio::task::spawn_blocking(move || handle.reload());
+        match reloaded.await {
+            Ok(Ok(())) => {
+                tracing::info!("reloaded: certificates and access-control list; the audit log is opened anew")
             }
-            Heard::Stop(signal) => {
-                tracing::info!(%signal, "stopping: no new connections, and code 01 to every client");
-                stopping = true;
-                handle.shutdown();
+            Ok(Err(error)) => {
+                tracing::error!(%error, "not reloaded: the old certificates and access-control list stay")
             }
+            Err(error) => tracing::error!(%error, "not reloaded"),
         }
     }
+    std::future::pending().await
 }
 
 /// Takes the first address that can be had.
@@ -109,33 +127,24 @@ fn is_for_another_family(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
 
-/// The signals that the server heeds.
-struct Signals {
+/// The signals that stop the server.
+struct Stops {
     terminate: unix::Signal,
     interrupt: unix::Signal,
-    hang_up: unix::Signal,
 }
 
-/// What a signal asks for.
-enum Heard {
-    Stop(Signal),
-    HangUp,
-}
-
-impl Signals {
+impl Stops {
     fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: unix::signal(SignalKind::terminate())?,
             interrupt: unix::signal(SignalKind::interrupt())?,
-            hang_up: unix::signal(SignalKind::hangup())?,
         })
     }
 
-    async fn next(&mut self) -> Heard {
+    async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.terminate.recv() => Heard::Stop(Signal::SIGTERM),
-            _ = self.interrupt.recv() => Heard::Stop(Signal::SIGINT),
-            _ = self.hang_up.recv() => Heard::HangUp,
+            _ = self.terminate.recv() => Signal::SIGTERM,
+            _ = self.interrupt.recv() => Signal::SIGINT,
         }
     }
 }
