@@ -4,9 +4,12 @@
 //! itself.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use monolock_core::{Glob, LockNameRef};
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// An access-control list, parsed and compiled.
 ///
@@ -42,10 +45,10 @@ impl Acl {
     /// Text that is no such JSON, a field that does not exist, an empty pattern, a rule without locks; the error names the rule.
     pub fn parse(text: &str) -> Result<Self, AclError> {
         let mut json = serde_json::Deserializer::from_str(text);
-        let document: Document =
+        let Object(document): Object<Document> =
             serde_path_to_error::deserialize(&mut json).map_err(|error| AclError::of_json(&error))?;
         json.end().map_err(|error| AclError(error.to_string()))?;
-        let rules = document.rules.into_iter().zip(1..).map(|(rule, number)| AclRule::compile(rule, number));
+        let rules = document.rules.into_iter().zip(1..).map(|(Object(rule), number)| AclRule::compile(rule, number));
         Ok(Self { rules: rules.collect::<Result<_, _>>()? })
     }
 
@@ -133,7 +136,7 @@ impl std::error::Error for AclError {}
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    rules: Vec<RuleDocument>,
+    rules: Vec<Object<RuleDocument>>,
 }
 
 #[derive(Deserialize)]
@@ -141,4 +144,27 @@ struct Document {
 struct RuleDocument {
     identity: String,
     locks: Vec<String>,
+}
+
+/// What stands in JSON as an object. By itself serde takes an array too, for the fields in their order.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+    }
 }
