@@ -2,11 +2,15 @@
 //!
 //! Events are formed under the shard's lock, so that their order is the engine's, and put into a bounded queue; one thread writes them. Nobody waits
 //! for the sink: where the queue is full an event is dropped and counted. A line is written whole or, after a failure in its middle, gone on with
-//! where it broke off.
+//! where it broke off; a new file begins with that line from its start.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+#[cfg(unix)]
+use std::os::fd::AsFd as _;
+#[cfg(windows)]
+use std::os::windows::io::AsHandle as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,21 +133,29 @@ enum Message {
     /// Look at what has changed.
     Wake,
     /// Write what there is and say so.
-    Finish(SyncSender<()>),
+    Finish(SyncSender<Finished>),
+}
+
+/// How much of what was recorded is written at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finished {
+    Whole,
+    InPart,
 }
 
 impl Audit {
     /// Opens the sink and starts its writer. `failed` is cancelled where [`AuditFailure::Exit`] wants the server to stop.
     ///
     /// # Errors
-    /// The file cannot be opened.
+    /// The file cannot be opened. A named pipe that nobody reads yet is an error for [`AuditFailure::Exit`] alone.
     pub(crate) fn start(log: &AuditLog, dropped: Counter, failed: CancellationToken) -> io::Result<Self> {
         let AuditLog { sink, on_failure } = log;
         let (queue, messages) = mpsc::sync_channel(QUEUE_EVENTS);
         let reopen = Arc::new(AtomicBool::new(false));
-        let target = Target::open(sink)?;
+        let target = Target::open(sink, *on_failure)?;
         let fails = (*on_failure == AuditFailure::Exit).then(|| failed.clone());
-        let writer = Writer { messages, target, reopen: Arc::clone(&reopen), fails, lines: Vec::new(), trouble: None };
+        let reopening = Reopening { asked: Arc::clone(&reopen), is_due: false };
+        let writer = Writer { messages, target, reopening, fails, lines: Vec::new(), begun: 0, trouble: None };
         thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
         Ok(Self { queue, on_failure: *on_failure, dropped, reopen, failed })
     }
@@ -165,19 +177,19 @@ impl Audit {
         let _ = self.queue.try_send(Message::Wake);
     }
 
-    /// Waits, at most so long, until all that was recorded is written.
-    pub(crate) fn finish(&self, patience: Duration) {
+    /// Waits, at most so long, until all that was recorded is written; says whether it is.
+    pub(crate) fn finish(&self, patience: Duration) -> bool {
         let (done, finished) = mpsc::sync_channel(1);
         let mut message = Message::Finish(done);
         let start = Instant::now();
         while let Err(TrySendError::Full(returned)) = self.queue.try_send(message) {
             if start.elapsed() >= patience {
-                return;
+                return false;
             }
             thread::yield_now();
             message = returned;
         }
-        let _ = finished.recv_timeout(patience.saturating_sub(start.elapsed()));
+        finished.recv_timeout(patience.saturating_sub(start.elapsed())) == Ok(Finished::Whole)
     }
 }
 
@@ -185,12 +197,22 @@ impl Audit {
 struct Writer {
     messages: Receiver<Message>,
     target: Target,
-    reopen: Arc<AtomicBool>,
+    reopening: Reopening,
     fails: Option<CancellationToken>,
-    /// Lines, and maybe the rest of one, that the sink has not taken.
+    /// Whole lines that the sink has not wholly taken.
     lines: Vec<u8>,
+    /// How many bytes of the first of them the sink has.
+    begun: usize,
     /// Since when the sink fails.
     trouble: Option<Instant>,
+}
+
+/// Whether the file is to be opened anew.
+struct Reopening {
+    /// Shared with the one that asks, as long as there is one.
+    asked: Arc<AtomicBool>,
+    /// It was asked for and has not been done yet.
+    is_due: bool,
 }
 
 impl Writer {
@@ -216,117 +238,176 @@ impl Writer {
             self.care();
             self.write();
             if let Some(done) = finished {
-                let _ = done.try_send(());
+                let _ = done.try_send(if self.lines.is_empty() { Finished::Whole } else { Finished::InPart });
             }
         }
     }
 
-    /// Waits for a message; with a sink that fails and a full batch, only for time to pass.
+    /// Waits for a message; with a sink that fails and a full batch, only for time to pass or the sink to take more.
     fn next_message(&self) -> Result<Message, RecvTimeoutError> {
-        if self.trouble.is_some() && self.lines.len() >= BATCH_BYTES {
-            thread::sleep(CARE_INTERVAL);
+        if self.lines.len() >= BATCH_BYTES {
+            if Arc::strong_count(&self.reopening.asked) == 1 {
+                return Err(RecvTimeoutError::Disconnected);
+            }
+            if self.trouble.is_some() {
+                self.target.wait_for_room(CARE_INTERVAL);
+            }
             return Err(RecvTimeoutError::Timeout);
         }
         self.messages.recv_timeout(CARE_INTERVAL)
     }
 
-    /// Opens the file anew where that was asked for, or where the path leads to another file or to none.
+    /// Opens the file anew where that was asked for, or where it was deleted. One that was renamed is somebody's who will ask for it.
     fn care(&mut self) {
-        let asked = self.reopen.swap(false, Ordering::AcqRel);
-        if !asked && !self.target.is_astray() {
+        if self.target.forget_deleted() || (self.begun > 0 && self.target.is_shorter_than(self.begun)) {
+            self.begun = 0;
+        }
+        self.reopening.is_due |= self.reopening.asked.swap(false, Ordering::AcqRel);
+        if !self.reopening.is_due {
             return;
         }
-        if let Err(error) = self.target.reopen() {
-            self.note_trouble(&error);
+        // The old file stays where the new one cannot be had.
+        match self.target.reopen() {
+            Ok(Reopened::Same) => self.reopening.is_due = false,
+            Ok(Reopened::Another) => {
+                self.reopening.is_due = false;
+                self.begun = 0;
+            }
+            Err(error) => self.note_trouble(&error),
         }
     }
 
     fn write(&mut self) {
         while !self.lines.is_empty() {
-            match self.target.write(&self.lines) {
+            match self.target.write(&self.lines[self.begun..]) {
                 Ok(0) => return self.note_trouble(&io::ErrorKind::WriteZero.into()),
-                Ok(written) => drop(self.lines.drain(..written)),
+                Ok(written) => self.note_written(written),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.target.wait_for_room(CARE_INTERVAL) {
+                        return self.note_trouble(&error);
+                    }
+                }
                 Err(error) => return self.note_trouble(&error),
             }
+        }
+        if self.reopening.is_due {
+            return;
         }
         if let Some(since) = self.trouble.take() {
             tracing::info!(after_ms = since.elapsed().as_millis(), "the audit log is written again");
         }
     }
 
+    /// Forgets the lines that are written to their ends.
+    fn note_written(&mut self, bytes: usize) {
+        let taken = self.begun + bytes;
+        let whole = self.lines[..taken].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.lines.drain(..whole);
+        self.begun = taken - whole;
+    }
+
     fn note_trouble(&mut self, error: &io::Error) {
         if self.trouble.is_none() {
-            tracing::error!(%error, sink = %self.target, "the audit log cannot be written");
+            tracing::error!(%error, sink = %self.target.sink, "the audit log cannot be written");
             self.trouble = Some(Instant::now());
         }
-        if let Some(fails) = &self.fails {
+        // A reader that is slow has failed only when events are dropped for it.
+        if let Some(fails) = &self.fails
+            && error.kind() != io::ErrorKind::WouldBlock
+        {
             fails.cancel();
         }
     }
 }
 
-/// An open sink.
+/// A sink, open or to be opened by the next write.
 #[derive(Debug)]
-enum Target {
-    Stdout,
-    File { path: PathBuf, file: Option<File> },
+struct Target {
+    sink: AuditSink,
+    file: Option<File>,
+}
+
+/// What was found where the file was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reopened {
+    Same,
+    Another,
 }
 
 impl Target {
-    fn open(sink: &AuditSink) -> io::Result<Self> {
-        match sink {
-            AuditSink::Stdout => Ok(Self::Stdout),
-            AuditSink::File(path) => Ok(Self::File { path: path.clone(), file: Some(open(path)?) }),
-        }
+    fn open(sink: &AuditSink, on_failure: AuditFailure) -> io::Result<Self> {
+        let file = match open(sink) {
+            Err(error) if on_failure == AuditFailure::Continue && is_unread_pipe(&error) => None,
+            file => Some(file?),
+        };
+        Ok(Self { sink: sink.clone(), file })
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Stdout => {
-                let mut stdout = io::stdout().lock();
-                let written = stdout.write(bytes)?;
-                stdout.flush()?;
-                Ok(written)
-            }
-            Self::File { path, file } => {
-                let open_file = match file.take() {
-                    Some(open_file) => open_file,
-                    None => open(path)?,
-                };
-                file.insert(open_file).write(bytes)
-            }
-        }
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => open(&self.sink)?,
+        };
+        self.file.insert(file).write(bytes)
     }
 
-    fn reopen(&mut self) -> io::Result<()> {
-        if let Self::File { path, file } = self {
-            // The old file stays where the new one cannot be had.
-            *file = Some(open(path)?);
-        }
-        Ok(())
+    fn reopen(&mut self) -> io::Result<Reopened> {
+        let new = match &self.sink {
+            AuditSink::Stdout => return Ok(Reopened::Same),
+            AuditSink::File(_) => open(&self.sink)?,
+        };
+        let is_same = self.file.as_ref().is_some_and(|old| is_same(old, &new));
+        self.file = Some(new);
+        Ok(if is_same { Reopened::Same } else { Reopened::Another })
     }
 
-    /// Whether the path leads to another file than the open one, or to none.
-    fn is_astray(&self) -> bool {
-        match self {
-            Self::Stdout | Self::File { file: None, .. } => false,
-            Self::File { path, file: Some(file) } => !is_at(path, file),
+    /// Closes a file that has no name any more; says whether it had one.
+    fn forget_deleted(&mut self) -> bool {
+        let is_deleted = match &self.sink {
+            AuditSink::Stdout => false,
+            AuditSink::File(path) => self.file.as_ref().is_some_and(|file| is_deleted(path, file)),
+        };
+        if is_deleted {
+            self.file = None;
         }
+        is_deleted
     }
-}
 
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Stdout => f.write_str("standard output"),
-            Self::File { path, .. } => path.display().fmt(f),
+    /// Whether it is a file that cannot have so many bytes of ours any more: it was emptied.
+    fn is_shorter_than(&self, bytes: usize) -> bool {
+        let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
+        metadata.is_some_and(|metadata| metadata.is_file() && metadata.len() < bytes as u64)
+    }
+
+    /// Waits until a pipe takes more, at most so long; says whether it does. Whether anything else does is not to be known.
+    #[cfg(unix)]
+    fn wait_for_room(&self, patience: Duration) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+        let Some(file) = self.file.as_ref().filter(|file| is_pipe(file)) else {
+            thread::sleep(patience);
+            return false;
+        };
+        let mut events = [PollFd::new(file, PollFlags::OUT)];
+        let patience = Timespec::try_from(patience).expect("the waits of this module are short");
+        let has_come = poll(&mut events, Some(&patience)).is_ok_and(|events| events > 0);
+        let is_broken = events[0].revents().contains(PollFlags::ERR);
+        if is_broken {
+            thread::sleep(CARE_INTERVAL);
         }
+        has_come && !is_broken
+    }
+
+    #[cfg(not(unix))]
+    fn wait_for_room(&self, patience: Duration) -> bool {
+        thread::sleep(patience);
+        false
     }
 }
 
 impl Event {
-    /// Appends the event as one line of JSON. No name or identity can break the line: JSON escapes what would.
+    /// Appends the event as one line of JSON. No name or identity can break the line, nor do anything to a terminal.
     fn append_to(&self, lines: &mut Vec<u8>) {
         #[derive(Serialize)]
         struct Line<'a> {
@@ -342,33 +423,93 @@ impl Event {
         let time = humantime::format_rfc3339_millis((*time).max(SystemTime::UNIX_EPOCH)).to_string();
         let (event, remote_addr) = (what.name(), *remote_addr);
         let line = Line { time, event, lock: lock.as_str(), identity, remote_addr, what };
-        serde_json::to_writer(&mut *lines, &line).expect("strings and numbers are JSON, and memory takes them");
+        let mut serializer = serde_json::Serializer::with_formatter(&mut *lines, Printable);
+        line.serialize(&mut serializer).expect("strings and numbers are JSON, and memory takes them");
         lines.push(b'\n');
     }
 }
 
-/// Opens for appending. A named pipe is not waited for: without a reader it fails, and is tried again later.
-fn open(path: &Path) -> io::Result<File> {
+/// JSON in which what does not print is escaped: control characters of all kinds, and marks that turn the direction of text.
+struct Printable;
+
+impl serde_json::ser::Formatter for Printable {
+    fn write_string_fragment<W: io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let is_printable = |c: char| c.is_ascii_graphic() || c == ' ' || c.escape_debug().len() == 1;
+        let mut rest = fragment;
+        while let Some(at) = rest.find(|c| !is_printable(c)) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            let mut after = rest[at..].chars();
+            for unit in after.next().unwrap_or_default().encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = after.as_str();
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+/// Opens for appending. A named pipe is not waited for, here nor in writing: without a reader it fails, and is tried again later.
+fn open(sink: &AuditSink) -> io::Result<File> {
+    let path = match sink {
+        AuditSink::File(path) => path,
+        // Not the handle of the standard library: what its buffer has taken of a write that fails is not to be known.
+        #[cfg(unix)]
+        AuditSink::Stdout => return io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        #[cfg(not(unix))]
+        AuditSink::Stdout => return io::stdout().as_handle().try_clone_to_owned().map(File::from),
+    };
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o640);
+
+        let non_blocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
+        options.mode(0o640).custom_flags(non_blocking);
     }
     options.open(path)
 }
 
 #[cfg(unix)]
-fn is_at(path: &Path, file: &File) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let (Ok(there), Ok(here)) = (path.metadata(), file.metadata()) else { return false };
-    (there.dev(), there.ino()) == (here.dev(), here.ino())
+fn is_unread_pipe(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::NXIO)
 }
 
 #[cfg(not(unix))]
-fn is_at(path: &Path, _file: &File) -> bool {
-    path.exists()
+fn is_unread_pipe(_error: &io::Error) -> bool {
+    false
+}
+
+#[cfg(unix)]
+fn is_pipe(file: &File) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    file.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo())
+}
+
+#[cfg(unix)]
+fn is_deleted(_path: &Path, file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+}
+
+#[cfg(not(unix))]
+fn is_deleted(path: &Path, _file: &File) -> bool {
+    !path.exists()
+}
+
+#[cfg(unix)]
+fn is_same(one: &File, other: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) else { return false };
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_one: &File, _other: &File) -> bool {
+    false
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to these")]

@@ -162,21 +162,21 @@ impl Server {
         if tokio::time::timeout(shared.io_timeout.saturating_add(STOP_MARGIN), parting).await.is_err() {
             tracing::warn!(left = shared.connections.len(), "stopped with connections still open");
         }
-        if shared.audit_failed.is_cancelled() {
-            return Err(AuditFailed);
-        }
         drop(tasks);
+        let stopped = if shared.audit_failed.is_cancelled() { Err(AuditFailed) } else { Ok(()) };
         let finishing = tokio::task::spawn_blocking(move || {
             if let Some(Err(error)) = shared.token_file.as_ref().map(|file| file.lock().finish()) {
                 tracing::error!(%error, "the token file could not be written back; the next start skips the tokens that were reserved");
             }
-            if let Some(audit) = &shared.witness().audit {
-                audit.finish(AUDIT_PATIENCE);
+            if let Some(audit) = &shared.witness().audit
+                && !audit.finish(AUDIT_PATIENCE)
+            {
+                tracing::error!("the audit log lacks its last lines: its sink did not take them in time");
             }
         });
         // It does not fail but by a bug of its own, which has been reported by then.
         let _ = finishing.await;
-        Ok(())
+        stopped
     }
 
     /// Serves until `shutdown` is ready, then stops like [`run`](Self::run).

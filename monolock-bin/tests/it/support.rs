@@ -20,6 +20,7 @@ use monolock_core::{Lease, LockName};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use socket2::SockRef;
 
 /// Whatever is expected has come by then, on the slowest machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -124,6 +125,11 @@ impl Process {
         }
     }
 
+    /// What it has said on stderr since it was last read, up to now.
+    pub(crate) fn stderr_lines_so_far(&self) -> Vec<String> {
+        self.stderr.try_iter().collect()
+    }
+
     /// What it has said on stderr since it was last read, to the end. For a process that ends.
     pub(crate) fn stderr_rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.stderr.recv_timeout(PATIENCE).ok()).collect()
@@ -189,7 +195,7 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> Session {
-        Session::new(TcpStream::connect(self.address).unwrap())
+        Session::connect(self.address)
     }
 
     /// A session that owns the lock.
@@ -202,8 +208,13 @@ impl Server {
 
     /// A session in the lock's queue.
     pub(crate) fn queue(&self, name: &str) -> Session {
+        self.queue_with(name, 60_000)
+    }
+
+    /// A session in the lock's queue, with this lease.
+    pub(crate) fn queue_with(&self, name: &str, lease_ms: u32) -> Session {
         let mut session = self.connect();
-        session.acquire(name, 60_000);
+        session.acquire(name, lease_ms);
         session.expect(Frame::Waiting);
         session
     }
@@ -257,13 +268,19 @@ pub(crate) fn until(is_so: impl Fn() -> bool, or: impl Fn() -> String) {
 /// What is served at this path.
 #[track_caller]
 pub(crate) fn http_get(address: SocketAddr, path: &str) -> String {
+    http(address, "GET", path)
+}
+
+/// The answer to a request that succeeds.
+#[track_caller]
+pub(crate) fn http(address: SocketAddr, method: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{method} {path}: {answer}");
     body.to_owned()
 }
 
@@ -352,14 +369,33 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn new(stream: TcpStream) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// `None` where nobody listens any more.
+    pub(crate) fn try_connect(address: SocketAddr) -> Option<Self> {
+        TcpStream::connect(address).ok().map(Self::over)
+    }
+
+    /// Lets go by a reset, as a process does that dies with words unread.
+    pub(crate) fn reset(self) {
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { stream, unread: Vec::new() }
     }
 
     pub(crate) fn acquire(&mut self, name: &str, lease_ms: u32) {
-        self.stream.write_all(&acquire(name, lease_ms)).unwrap();
+        // A server that is stopping may have closed it; what it said about that is still to be read.
+        let _ = self.stream.write_all(&acquire(name, lease_ms));
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
     }
 
     pub(crate) fn heartbeat(&mut self) {
