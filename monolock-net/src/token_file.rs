@@ -52,6 +52,9 @@ enum Problem {
 impl TokenFile {
     /// Opens the file, which may be absent, begins a sequence at its mark, and reserves its first tokens.
     pub(crate) fn open(path: &Path) -> Result<Self, TokenFileError> {
+        // Another name of the same file would have another lock, and lose the file at the first writing.
+        let canonical = fs::canonicalize(path);
+        let path = canonical.as_deref().unwrap_or(path);
         let fail = |problem| TokenFileError { path: path.to_owned(), problem };
         // The file itself is replaced by each writing, so the lock is on one beside it.
         let lock_path = beside(path, "lock");
