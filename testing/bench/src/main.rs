@@ -27,10 +27,10 @@ struct Bench {
     #[command(subcommand)]
     role: Option<Role>,
     /// Rounds; each measures each server once.
-    #[arg(long, default_value_t = 9)]
+    #[arg(long, default_value_t = 25)]
     rounds: usize,
     /// Handovers, and heartbeats, of one round at full pace; with rests it is a fifth.
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 500)]
     handovers: usize,
 }
 
@@ -60,7 +60,7 @@ fn compare(rounds: usize, count: usize) -> io::Result<()> {
     let certificates = Certificates::make()?;
     let targets: Vec<Target> =
         Kind::ALL.iter().map(|kind| Target::start(*kind, &certificates)).collect::<io::Result<_>>()?;
-    println!("{:<42} {:>10} {:>7}   of the rounds    beside", "median", "", "ratio");
+    println!("{:<42} {:>10} {:>7}   half the rounds  beside", "", "median", "ratio");
     for measure in Measure::ALL {
         for pace in Pace::ALL {
             println!("{measure}, {pace}");
@@ -106,19 +106,19 @@ fn report(all: &[Series]) {
         match base {
             None => println!("  {kind:<40} {time:>10.1?}"),
             Some(base) => {
-                let Ratios { lowest, median, highest } = Ratios::of(medians, &base.medians);
-                let spread = format!("{lowest:.2} to {highest:.2}");
+                let Ratios { lower, median, upper } = Ratios::of(medians, &base.medians);
+                let spread = format!("{lower:.2} to {upper:.2}");
                 println!("  {kind:<40} {time:>10.1?} {median:>7.2}   {spread:<16} {}", base.kind);
             }
         }
     }
 }
 
-/// Of each round by itself, so that what disturbs a round disturbs both sides.
+/// Of each round by itself, so that what disturbs a round disturbs both sides; half of them lie from `lower` to `upper`.
 struct Ratios {
-    lowest: f64,
+    lower: f64,
     median: f64,
-    highest: f64,
+    upper: f64,
 }
 
 impl Ratios {
@@ -126,7 +126,8 @@ impl Ratios {
         let ratio = |(ours, base): (&Duration, &Duration)| ours.as_secs_f64() / base.as_secs_f64();
         let mut ratios: Vec<f64> = medians.iter().zip(base).map(ratio).collect();
         ratios.sort_unstable_by(f64::total_cmp);
-        Self { lowest: ratios[0], median: ratios[ratios.len() / 2], highest: ratios[ratios.len() - 1] }
+        let [lower, median, upper] = [1, 2, 3].map(|quarter| ratios[(ratios.len() - 1) * quarter / 4]);
+        Self { lower, median, upper }
     }
 }
 
