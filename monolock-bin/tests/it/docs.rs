@@ -1,7 +1,5 @@
 //! The manual says what the program does: every setting, metric, field and route is in it, and none that is not there.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
