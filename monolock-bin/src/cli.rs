@@ -43,7 +43,7 @@ pub(crate) enum Command {
     ///
     /// SIGTERM and SIGINT stop the server in order: no new connections, code 01 to every client, and an end within the io-timeout. A
     /// second one ends it at once.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
 
     /// Run a command while holding a lock
     ///

@@ -91,10 +91,10 @@ async fn reload(handle: ServerHandle, mut hang_ups: unix::Signal) -> Infallible 
         let reloaded = tokio::task::spawn_blocking(move || handle.reload());
         match reloaded.await {
             Ok(Ok(())) => {
-                tracing::info!("reloaded: certificates and access-control list; the audit log is opened anew")
+                tracing::info!("reloaded: certificates and access-control list; the audit log is opened anew");
             }
             Ok(Err(error)) => {
-                tracing::error!(%error, "not reloaded: the old certificates and access-control list stay")
+                tracing::error!(%error, "not reloaded: the old certificates and access-control list stay");
             }
             Err(error) => tracing::error!(%error, "not reloaded"),
         }

@@ -84,7 +84,7 @@ fn a_list_that_is_wrong_names_the_rule_and_is_status_2() {
         (r#"{"rules": [{"identity": "a", "locks": "a"}]}"#, r#"rule 1: invalid type: string "a""#),
         (r#"{"rules": [{"identity": "a", "identity": "b", "locks": ["a"]}]}"#, "rule 1: duplicate field `identity`"),
         (r#"{"rules": [["a", ["b"]]]}"#, "rule 1: invalid type: sequence"),
-        (r#"[[]]"#, "invalid type: sequence"),
+        ("[[]]", "invalid type: sequence"),
         (r#"{"rules": [], "roles": []}"#, "unknown field `roles`"),
         (r#"{"rules": []} {}"#, "trailing characters"),
         ("{}", "missing field `rules`"),

@@ -1,7 +1,5 @@
 //! Processes, raw sessions and a scripted server, each of which waits for what it expects, and not for ever.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
-
 use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
@@ -116,10 +114,17 @@ impl Process {
 
     /// The first line on stderr that has `text` in it.
     pub(crate) fn stderr_line(&self, text: &str) -> String {
+        self.stderr_line_of(&[text])
+    }
+
+    /// The first line on stderr that has one of the texts in it.
+    pub(crate) fn stderr_line_of(&self, texts: &[&str]) -> String {
         loop {
-            let line =
-                self.stderr.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no {text:?} on stderr: {error}"));
-            if line.contains(text) {
+            let line = self
+                .stderr
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|error| panic!("none of {texts:?} on stderr: {error}"));
+            if texts.iter().any(|text| line.contains(text)) {
                 return line;
             }
         }

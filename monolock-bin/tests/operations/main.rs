@@ -2,6 +2,8 @@
 //!
 //! These tests need those tools, so they are asked for by a feature; `cargo xtask test operations` runs them.
 
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
 #[path = "../it/support.rs"]
 #[expect(dead_code, reason = "some of it is for the other tests of this crate")]
 mod support;

@@ -103,11 +103,8 @@ impl Authority {
         run(Command::new("openssl").arg(generate).arg("-out").arg(&pair.key).args(flags.split(' ')));
 
         let (request, extensions) = (file("csr"), file("ext"));
-        let mut text = "basicConstraints=CA:FALSE\n".to_owned();
-        if !alternative_names.is_empty() {
-            text += &format!("subjectAltName={alternative_names}\n");
-        }
-        fs::write(&extensions, text).unwrap();
+        let named = if alternative_names.is_empty() { "" } else { "subjectAltName=" };
+        fs::write(&extensions, format!("basicConstraints=CA:FALSE\n{named}{alternative_names}\n")).unwrap();
         let mut command = Command::new("openssl");
         command.args(["req", "-new", "-utf8", "-subj", subject, "-key"]).arg(&pair.key).arg("-out").arg(&request);
         run(&mut command);

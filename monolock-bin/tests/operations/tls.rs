@@ -154,6 +154,8 @@ fn the_identity_is_the_first_uri_else_the_first_dns_name_else_the_common_name() 
         ("/O=None/CN=Zoë Wörker", "", "Zoë Wörker"),
         ("/O=Only an organisation", "", ""),
         ("/O=None", "DNS:*.example", "*.example"),
+        // B52: what an identity does to a log and to JSON.
+        ("/CN=a\"b\nc\u{1b}[31m\u{202e}d\u{7f}", "", "a\"b\nc\u{1b}[31m\u{202e}d\u{7f}"),
     ];
     let clients: Vec<_> = (0..)
         .zip(table)
@@ -167,6 +169,7 @@ fn the_identity_is_the_first_uri_else_the_first_dns_name_else_the_common_name() 
         })
         .collect();
     drop(clients);
+    // One event a line, though an identity has lines of its own.
     let events = expect_events(&log, 2 * table.len());
     assert_complete(&events);
     for event in events {

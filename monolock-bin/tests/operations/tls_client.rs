@@ -93,9 +93,7 @@ impl TlsClient {
     #[track_caller]
     pub(crate) fn expect(&mut self, frame: Frame) {
         let heard = self.frame();
-        if heard != frame {
-            panic!("{frame:?} was expected, {heard:?} came; s_client said {}", self.stderr());
-        }
+        assert!(heard == frame, "{frame:?} was expected, {heard:?} came; s_client said {}", self.stderr());
     }
 
     #[track_caller]
