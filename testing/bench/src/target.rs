@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Relay,
     /// Everything at its default.
     Monolock,
+    /// With an audit log.
+    Audit,
     /// With an audit log, the admin API and the ops endpoints.
     Operations,
     /// Over TLS.
@@ -29,20 +31,21 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::Relay, Self::Monolock, Self::Operations, Self::Tls, Self::MutualTls];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Relay, Self::Monolock, Self::Audit, Self::Operations, Self::Tls, Self::MutualTls];
 
     /// What it is measured against.
     pub(crate) const fn base(self) -> Option<Self> {
         match self {
             Self::Relay => None,
             Self::Monolock => Some(Self::Relay),
-            Self::Operations | Self::Tls | Self::MutualTls => Some(Self::Monolock),
+            Self::Audit | Self::Operations | Self::Tls | Self::MutualTls => Some(Self::Monolock),
         }
     }
 
     const fn is_tls(self) -> bool {
         match self {
-            Self::Relay | Self::Monolock | Self::Operations => false,
+            Self::Relay | Self::Monolock | Self::Audit | Self::Operations => false,
             Self::Tls | Self::MutualTls => true,
         }
     }
@@ -53,6 +56,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Relay => "relay",
             Self::Monolock => "monolock",
+            Self::Audit => "with audit",
             Self::Operations => "with audit, admin, ops",
             Self::Tls => "with TLS",
             Self::MutualTls => "with mutual TLS",
@@ -116,16 +120,20 @@ pub(crate) fn serve(kind: Kind, directory: &Path) -> io::Result<()> {
                 crate::relay::serve(listener).await
             }
             Kind::Monolock => run(builder).await,
+            Kind::Audit => run(builder.audit_log(audit_log(directory, kind))).await,
             Kind::Operations => {
-                let sink = AuditSink::File(directory.join("audit.log"));
                 let admin = AdminSettings { listen: AdminListen::Tcp(any), access: AdminAccess::Local };
-                let audit = AuditLog { sink, on_failure: AuditFailure::Continue };
-                run(builder.audit_log(audit).admin(admin).ops(any)).await
+                run(builder.audit_log(audit_log(directory, kind)).admin(admin).ops(any)).await
             }
             Kind::Tls => run(builder.tls(tls_files(directory))).await,
             Kind::MutualTls => run(builder.tls(mutual_tls_files(directory))).await,
         }
     })
+}
+
+fn audit_log(directory: &Path, kind: Kind) -> AuditLog {
+    let sink = AuditSink::File(directory.join(format!("{kind}.log")));
+    AuditLog { sink, on_failure: AuditFailure::Continue }
 }
 
 async fn run(builder: ServerBuilder) -> io::Result<()> {
