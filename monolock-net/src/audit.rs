@@ -1,9 +1,11 @@
 //! The audit log: who was granted what and how it ended, one JSON object a line.
 //!
-//! Events are formed under the shard's lock, so that their order is the engine's, and put into a bounded queue; one thread writes them. Nobody waits
+//! Events are formed under the shard's lock, so that their order is the engine's, and put into a bounded queue in memory; one thread, which is woken
+//! after the lock, writes them. Nobody waits
 //! for the sink: where the queue is full an event is dropped and counted. A line is written whole or, after a failure in its middle, gone on with
 //! where it broke off; a new file begins with that line from its start.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -13,12 +15,12 @@ use std::os::fd::AsFd as _;
 use std::os::windows::io::AsHandle as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use monolock_core::{LockName, ReleaseReason, Token};
+use parking_lot::{Condvar, Mutex};
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -26,8 +28,11 @@ use tokio_util::sync::CancellationToken;
 /// How many events may wait for the writer.
 const QUEUE_EVENTS: usize = 16_384;
 
-/// How many bytes of lines are written at once, and kept while the sink fails.
+/// With so many bytes of lines that the sink has not taken, the writer takes no more events.
 const BATCH_BYTES: usize = 64 << 10;
+
+/// How many events the writer takes at once.
+const BATCH_EVENTS: usize = 256;
 
 /// How soon a sink that failed is tried again, and a file that may have been deleted is looked after.
 const CARE_INTERVAL: Duration = Duration::from_millis(500);
@@ -119,28 +124,27 @@ impl What {
 /// The way to the writer.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    queue: SyncSender<Message>,
+    desk: Arc<Desk>,
     on_failure: AuditFailure,
     dropped: Counter,
-    reopen: Arc<AtomicBool>,
     /// Cancelled when the server must not go on.
     failed: CancellationToken,
 }
 
-#[derive(Debug)]
-enum Message {
-    Event(Event),
-    /// Look at what has changed.
-    Wake,
-    /// Write what there is and say so.
-    Finish(SyncSender<Finished>),
+/// What lies ready for the writer.
+#[derive(Debug, Default)]
+struct Desk {
+    orders: Mutex<Orders>,
+    changed: Condvar,
 }
 
-/// How much of what was recorded is written at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finished {
-    Whole,
-    InPart,
+#[derive(Debug, Default)]
+struct Orders {
+    events: VecDeque<Event>,
+    reopen: bool,
+    /// Told when all is written.
+    finish: Option<SyncSender<()>>,
+    is_over: bool,
 }
 
 impl Audit {
@@ -150,54 +154,67 @@ impl Audit {
     /// The file cannot be opened. A named pipe that nobody reads yet is an error for [`AuditFailure::Exit`] alone.
     pub(crate) fn start(log: &AuditLog, dropped: Counter, failed: CancellationToken) -> io::Result<Self> {
         let AuditLog { sink, on_failure } = log;
-        let (queue, messages) = mpsc::sync_channel(QUEUE_EVENTS);
-        let reopen = Arc::new(AtomicBool::new(false));
-        let target = Target::open(sink, *on_failure)?;
-        let fails = (*on_failure == AuditFailure::Exit).then(|| failed.clone());
-        let reopening = Reopening { asked: Arc::clone(&reopen), is_due: false };
-        let writer = Writer { messages, target, reopening, fails, lines: Vec::new(), begun: 0, trouble: None };
+        let desk = Arc::new(Desk::default());
+        let writer = Writer {
+            desk: Arc::clone(&desk),
+            target: Target::open(sink, *on_failure)?,
+            is_reopening: false,
+            fails: (*on_failure == AuditFailure::Exit).then(|| failed.clone()),
+            lines: Vec::new(),
+            begun: 0,
+            trouble: None,
+        };
         thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
-        Ok(Self { queue, on_failure: *on_failure, dropped, reopen, failed })
+        Ok(Self { desk, on_failure: *on_failure, dropped, failed })
     }
 
-    /// Puts an event down, or drops and counts it. Never waits.
+    /// Puts an event down in memory, or drops and counts it. Never waits; [`wake`](Self::wake) has it written.
     pub(crate) fn record(&self, event: Event) {
-        if self.queue.try_send(Message::Event(event)).is_err() {
-            self.dropped.inc();
-            if self.on_failure == AuditFailure::Exit {
-                self.failed.cancel();
-            }
+        let mut orders = self.desk.orders.lock();
+        if orders.events.len() < QUEUE_EVENTS {
+            orders.events.push_back(event);
+            return;
         }
+        drop(orders);
+        self.dropped.inc();
+        if self.on_failure == AuditFailure::Exit {
+            self.failed.cancel();
+        }
+    }
+
+    /// Has written what was recorded. A system call if the writer sleeps, so for no lock to wait for.
+    pub(crate) fn wake(&self) {
+        self.desk.changed.notify_one();
     }
 
     /// Opens the file anew, after it was renamed.
     pub(crate) fn reopen(&self) {
-        self.reopen.store(true, Ordering::Release);
-        // With a full queue the writer is awake anyway.
-        let _ = self.queue.try_send(Message::Wake);
+        self.desk.orders.lock().reopen = true;
+        self.wake();
     }
 
     /// Waits, at most so long, until all that was recorded is written; says whether it is.
     pub(crate) fn finish(&self, patience: Duration) -> bool {
         let (done, finished) = mpsc::sync_channel(1);
-        let mut message = Message::Finish(done);
-        let start = Instant::now();
-        while let Err(TrySendError::Full(returned)) = self.queue.try_send(message) {
-            if start.elapsed() >= patience {
-                return false;
-            }
-            thread::yield_now();
-            message = returned;
-        }
-        finished.recv_timeout(patience.saturating_sub(start.elapsed())) == Ok(Finished::Whole)
+        self.desk.orders.lock().finish = Some(done);
+        self.wake();
+        finished.recv_timeout(patience).is_ok()
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.desk.orders.lock().is_over = true;
+        self.wake();
     }
 }
 
 /// The one that writes.
 struct Writer {
-    messages: Receiver<Message>,
+    desk: Arc<Desk>,
     target: Target,
-    reopening: Reopening,
+    /// The file is to be opened anew, and could not be so far.
+    is_reopening: bool,
     fails: Option<CancellationToken>,
     /// Whole lines that the sink has not wholly taken.
     lines: Vec<u8>,
@@ -207,54 +224,52 @@ struct Writer {
     trouble: Option<Instant>,
 }
 
-/// Whether the file is to be opened anew.
-struct Reopening {
-    /// Shared with the one that asks, as long as there is one.
-    asked: Arc<AtomicBool>,
-    /// It was asked for and has not been done yet.
-    is_due: bool,
-}
-
 impl Writer {
     fn run(mut self) {
+        let mut events = Vec::new();
         loop {
-            let mut finished = None;
-            match self.next_message() {
-                Ok(Message::Event(event)) => event.append_to(&mut self.lines),
-                Ok(Message::Wake) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Finish(done)) => finished = Some(done),
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            while finished.is_none()
-                && self.lines.len() < BATCH_BYTES
-                && let Ok(message) = self.messages.try_recv()
-            {
-                match message {
-                    Message::Event(event) => event.append_to(&mut self.lines),
-                    Message::Wake => {}
-                    Message::Finish(done) => finished = Some(done),
-                }
+            let Taken { finish, is_over } = self.take(&mut events);
+            for event in events.drain(..) {
+                event.append_to(&mut self.lines);
             }
             self.care();
             self.write();
-            if let Some(done) = finished {
-                let _ = done.try_send(if self.lines.is_empty() { Finished::Whole } else { Finished::InPart });
+            if let Some(done) = finish {
+                self.tell_finished(done);
+            }
+            // What the sink does not take now it would not take later either.
+            if is_over && (self.lines.is_empty() || self.trouble.is_some()) {
+                return;
             }
         }
     }
 
-    /// Waits for a message; with a sink that fails and a full batch, only for time to pass or the sink to take more.
-    fn next_message(&self) -> Result<Message, RecvTimeoutError> {
-        if self.lines.len() >= BATCH_BYTES {
-            if Arc::strong_count(&self.reopening.asked) == 1 {
-                return Err(RecvTimeoutError::Disconnected);
-            }
-            if self.trouble.is_some() {
-                self.target.wait_for_room(CARE_INTERVAL);
-            }
-            return Err(RecvTimeoutError::Timeout);
+    /// Waits for something to do, and takes as many events as there is room for. The lock is not held for longer than that.
+    fn take(&mut self, events: &mut Vec<Event>) -> Taken {
+        let is_full = self.lines.len() >= BATCH_BYTES;
+        if is_full && self.trouble.is_some() {
+            self.target.wait_for_room(CARE_INTERVAL);
         }
-        self.messages.recv_timeout(CARE_INTERVAL)
+        let mut orders = self.desk.orders.lock();
+        if !is_full {
+            if orders.is_empty() {
+                self.desk.changed.wait_for(&mut orders, CARE_INTERVAL);
+            }
+            let room = orders.events.len().min(BATCH_EVENTS);
+            events.extend(orders.events.drain(..room));
+        }
+        self.is_reopening |= std::mem::take(&mut orders.reopen);
+        let finish = if orders.events.is_empty() { orders.finish.take() } else { None };
+        Taken { finish, is_over: orders.is_over && orders.events.is_empty() }
+    }
+
+    /// Says that all is written; where it is not, that is still to come.
+    fn tell_finished(&self, done: SyncSender<()>) {
+        if self.lines.is_empty() {
+            let _ = done.try_send(());
+        } else {
+            self.desk.orders.lock().finish = Some(done);
+        }
     }
 
     /// Opens the file anew where that was asked for, or where it was deleted. One that was renamed is somebody's who will ask for it.
@@ -262,15 +277,14 @@ impl Writer {
         if self.target.forget_deleted() || (self.begun > 0 && self.target.is_shorter_than(self.begun)) {
             self.begun = 0;
         }
-        self.reopening.is_due |= self.reopening.asked.swap(false, Ordering::AcqRel);
-        if !self.reopening.is_due {
+        if !self.is_reopening {
             return;
         }
         // The old file stays where the new one cannot be had.
         match self.target.reopen() {
-            Ok(Reopened::Same) => self.reopening.is_due = false,
+            Ok(Reopened::Same) => self.is_reopening = false,
             Ok(Reopened::Another) => {
-                self.reopening.is_due = false;
+                self.is_reopening = false;
                 self.begun = 0;
             }
             Err(error) => self.note_trouble(&error),
@@ -291,7 +305,7 @@ impl Writer {
                 Err(error) => return self.note_trouble(&error),
             }
         }
-        if self.reopening.is_due {
+        if self.is_reopening {
             return;
         }
         if let Some(since) = self.trouble.take() {
@@ -318,6 +332,21 @@ impl Writer {
         {
             fails.cancel();
         }
+    }
+}
+
+/// What was taken besides events.
+struct Taken {
+    /// To be told when all is written.
+    finish: Option<SyncSender<()>>,
+    /// There will be no more.
+    is_over: bool,
+}
+
+impl Orders {
+    fn is_empty(&self) -> bool {
+        let Self { events, reopen, finish, is_over } = self;
+        events.is_empty() && !reopen && finish.is_none() && !is_over
     }
 }
 

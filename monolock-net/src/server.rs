@@ -210,7 +210,7 @@ impl ServerHandle {
     }
 
     /// Reads certificates, keys, client CA and access-control list anew as one set, and opens the audit log anew. New connections meet the new set;
-    /// open sessions live on, with the claims that they made.
+    /// open sessions live on, with the claims that they made. It waits for the files, so on a runtime it belongs on a thread for that.
     ///
     /// # Errors
     /// The file that cannot be used. Then the old set stays whole.

@@ -191,6 +191,7 @@ impl Shards {
         for connection in touched {
             connection.flush();
         }
+        self.witness.report();
         outcome
     }
 

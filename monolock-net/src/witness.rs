@@ -57,12 +57,20 @@ impl Witness {
         }
     }
 
+    /// Has written what was put down. Not for under a lock.
+    pub(crate) fn report(&self) {
+        if let Some(audit) = &self.audit {
+            audit.wake();
+        }
+    }
+
     /// A client was refused a lock by the access-control list.
     pub(crate) fn note_denial(&self, connection: &Connection, name: LockNameRef<'_>) {
         self.metrics.acl_denials.inc();
         let (identity, peer) = (connection.identity(), connection.peer());
         tracing::info!(lock = ?name, ?identity, %peer, "not authorized for lock");
         self.record(Clock::wall(), &name.into(), connection, || What::Denied {});
+        self.report();
     }
 
     /// A TLS handshake came to nothing.
