@@ -91,12 +91,16 @@ impl TlsFiles {
 }
 
 /// Who a client is by its certificate: the first URI among its alternative names, else the first DNS name, else its common name, else nobody.
+/// Nobody, too, by alternative names of which one cannot be read: the next best name might be another's.
 pub(crate) fn identity(certificate: &CertificateDer<'_>) -> Arc<str> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Arc::default() };
-    let names = certificate.subject_alternative_name().ok().flatten();
-    let names = || names.iter().flat_map(|names| &names.value.general_names);
-    let uri = names().find_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
-    let dns = || names().find_map(|name| if let GeneralName::DNSName(dns) = name { Some(*dns) } else { None });
+    let Ok(names) = certificate.subject_alternative_name() else { return Arc::default() };
+    let names = names.map_or(&[][..], |names| &names.value.general_names);
+    if names.iter().any(|name| matches!(name, GeneralName::Invalid(..))) {
+        return Arc::default();
+    }
+    let uri = names.iter().find_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
+    let dns = || names.iter().find_map(|name| if let GeneralName::DNSName(dns) = name { Some(*dns) } else { None });
     let common_name = || certificate.subject().iter_common_name().find_map(|name| name.as_str().ok());
     uri.or_else(dns).or_else(common_name).map(Arc::from).unwrap_or_default()
 }

@@ -154,6 +154,9 @@ fn the_identity_is_the_first_uri_else_the_first_dns_name_else_the_common_name() 
         ("/O=None/CN=Zoë Wörker", "", "Zoë Wörker"),
         ("/O=Only an organisation", "", ""),
         ("/O=None", "DNS:*.example", "*.example"),
+        // Alternative names that break off, and a URI that is no text: the common name is not what the CA meant.
+        ("/CN=worker", "DER:30058209616263", ""),
+        ("/CN=worker", "DER:30048602fffe", ""),
         // B52: what an identity does to a log and to JSON.
         ("/CN=a\"b\nc\u{1b}[31m\u{202e}d\u{7f}", "", "a\"b\nc\u{1b}[31m\u{202e}d\u{7f}"),
     ];
