@@ -10,10 +10,26 @@ pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) needs: &'static [Need],
-    /// What cargo is called with.
+    /// What is called, one after the other.
+    steps: &'static [Step],
+}
+
+/// One call of a program.
+#[derive(Debug)]
+struct Step {
+    program: Program,
     arguments: &'static [&'static str],
-    /// Flags for rustdoc, where warnings have no flag of cargo's own.
-    rustdoc: Option<&'static str>,
+    /// Where it is called, from the root of the repository.
+    directory: &'static str,
+    /// A variable that is set for it.
+    variable: Option<(&'static str, &'static str)>,
+}
+
+/// What is called.
+#[derive(Debug)]
+enum Program {
+    /// The cargo that runs this.
+    Cargo,
 }
 
 /// A tool that is not part of every Rust toolchain.
@@ -53,28 +69,34 @@ pub(crate) const PARTS: &[Part] = &[
         name: "fmt",
         about: "the sources are formatted",
         needs: &[RUSTFMT],
-        arguments: &["fmt", "--all", "--check"],
-        rustdoc: None,
+        steps: &[cargo_with(&["fmt", "--all", "--check"])],
     },
     Part {
         name: "clippy",
         about: "no lint complains, of any target",
         needs: &[CLIPPY],
-        arguments: &["clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"],
-        rustdoc: None,
+        steps: &[cargo_with(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ])],
     },
     Part {
         name: "tests",
         about: "unit and integration tests, examples",
         needs: &[],
-        arguments: &["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"],
-        rustdoc: None,
+        steps: &[cargo_with(&["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"])],
     },
     Part {
         name: "operations",
         about: "the server among the tools of those who run it",
         needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, FAKETIME],
-        arguments: &[
+        steps: &[cargo_with(&[
             "test",
             "--workspace",
             "--features",
@@ -82,24 +104,28 @@ pub(crate) const PARTS: &[Part] = &[
             "--test",
             "operations",
             "--locked",
-        ],
-        rustdoc: None,
+        ])],
     },
     Part {
         name: "doctests",
         about: "the examples in the documentation",
         needs: &[],
-        arguments: &["test", "--workspace", "--doc", "--locked"],
-        rustdoc: None,
+        steps: &[cargo_with(&["test", "--workspace", "--doc", "--locked"])],
     },
     Part {
         name: "docs",
         about: "the documentation builds without a warning",
         needs: &[],
-        arguments: &["doc", "--workspace", "--no-deps", "--locked"],
-        rustdoc: Some("-D warnings"),
+        steps: &[Step {
+            variable: Some(("RUSTDOCFLAGS", "-D warnings")),
+            ..cargo_with(&["doc", "--workspace", "--no-deps", "--locked"])
+        }],
     },
 ];
+
+const fn cargo_with(arguments: &'static [&'static str]) -> Step {
+    Step { program: Program::Cargo, arguments, directory: ".", variable: None }
+}
 
 impl Part {
     /// Runs it, with its output shown.
@@ -107,11 +133,17 @@ impl Part {
     /// # Errors
     /// What was called and how it ended.
     pub(crate) fn run(&self) -> Result<(), String> {
-        let mut command = Command::new(cargo());
-        command.args(self.arguments);
-        if let Some(flags) = self.rustdoc {
-            command.env("RUSTDOCFLAGS", flags);
-        }
+        self.steps.iter().try_for_each(Step::run)
+    }
+}
+
+impl Step {
+    fn run(&self) -> Result<(), String> {
+        let Self { program, arguments, directory, variable } = self;
+        let mut command = match program {
+            Program::Cargo => Command::new(cargo()),
+        };
+        command.args(*arguments).current_dir(directory).envs(*variable);
         run(&mut command)
     }
 }
