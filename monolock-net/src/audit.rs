@@ -144,6 +144,8 @@ struct Orders {
     reopen: bool,
     /// Told when all is written.
     finish: Option<SyncSender<()>>,
+    /// All sessions are being ended: there are no more events to come than there are sessions, and each is wanted.
+    is_closing: bool,
     is_over: bool,
 }
 
@@ -171,7 +173,7 @@ impl Audit {
     /// Puts an event down in memory, or drops and counts it. Never waits; [`wake`](Self::wake) has it written.
     pub(crate) fn record(&self, event: Event) {
         let mut orders = self.desk.orders.lock();
-        if orders.events.len() < QUEUE_EVENTS {
+        if orders.events.len() < QUEUE_EVENTS || orders.is_closing {
             orders.events.push_back(event);
             return;
         }
@@ -185,6 +187,11 @@ impl Audit {
     /// Has written what was recorded. A system call if the writer sleeps, so for no lock to wait for.
     pub(crate) fn wake(&self) {
         self.desk.changed.notify_one();
+    }
+
+    /// Drops no event any more: all sessions are about to end, and none begins.
+    pub(crate) fn note_closing(&self) {
+        self.desk.orders.lock().is_closing = true;
     }
 
     /// Opens the file anew, after it was renamed.
@@ -345,7 +352,7 @@ struct Taken {
 
 impl Orders {
     fn is_empty(&self) -> bool {
-        let Self { events, reopen, finish, is_over } = self;
+        let Self { events, reopen, finish, is_closing: _, is_over } = self;
         events.is_empty() && !reopen && finish.is_none() && !is_over
     }
 }
@@ -553,4 +560,40 @@ fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to these")]
 fn as_str<S: serde::Serializer>(reason: &ReleaseReason, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(reason.as_str())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::SystemTime;
+
+    use monolock_core::LockName;
+    use prometheus_client::metrics::counter::Counter;
+    use tokio_util::sync::CancellationToken;
+
+    use super::{Audit, AuditFailure, AuditLog, AuditSink, Event, QUEUE_EVENTS, What};
+
+    fn event() -> Event {
+        Event {
+            time: SystemTime::UNIX_EPOCH,
+            lock: LockName::new("jobs").expect("a name"),
+            identity: "".into(),
+            remote_addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            what: What::Denied {},
+        }
+    }
+
+    #[test]
+    fn b64_a_stop_ends_more_sessions_than_the_queue_has_room_for_and_drops_none_of_their_ends() {
+        let dropped = Counter::default();
+        let log = AuditLog { sink: AuditSink::File("/dev/full".into()), on_failure: AuditFailure::Continue };
+        let audit = Audit::start(&log, dropped.clone(), CancellationToken::new()).unwrap();
+        // What the writer takes is less than this.
+        (0..2 * QUEUE_EVENTS).for_each(|_| audit.record(event()));
+        let before = dropped.get();
+        assert!(before > 0);
+        audit.note_closing();
+        (0..2 * QUEUE_EVENTS).for_each(|_| audit.record(event()));
+        assert_eq!(dropped.get(), before);
+    }
 }

@@ -140,6 +140,7 @@ impl Shards {
 
     /// Ends all sessions, tells each, and takes no more. Nobody is promoted.
     pub(crate) fn close(&self) {
+        self.witness.note_closing();
         for shard in 0..self.count() {
             self.input(shard, |Turn { now, state, .. }| state.engine.close(now, &mut state.effects));
         }

@@ -64,6 +64,13 @@ impl Witness {
         }
     }
 
+    /// All sessions are about to end, and none begins.
+    pub(crate) fn note_closing(&self) {
+        if let Some(audit) = &self.audit {
+            audit.note_closing();
+        }
+    }
+
     /// A client was refused a lock by the access-control list.
     pub(crate) fn note_denial(&self, connection: &Connection, name: LockNameRef<'_>) {
         self.metrics.acl_denials.inc();
