@@ -73,7 +73,7 @@ fn a_holder_that_is_killed_hands_over_at_once_though_tls_had_no_last_word() {
 }
 
 #[test]
-fn a_farewell_of_tls_is_a_release_though_the_socket_stays_open() {
+fn a_farewell_of_tls_is_a_release() {
     let authority = Authority::new();
     let server = tls_server(&authority.server());
     for version in ["-tls1_2", "-tls1_3"] {
@@ -333,6 +333,25 @@ fn b40_handshakes_that_stall_hinder_nobody_and_are_closed_counted_and_logged_sel
     let log = watched.server.process.stderr_rest();
     let told = log.iter().filter(|line| line.contains("a TLS handshake failed")).count() as u64;
     assert!((1..=most).contains(&told), "{log:#?}");
+}
+
+#[test]
+fn the_variables_do_as_the_flags() {
+    let authority = Authority::new();
+    let directory = tempfile::tempdir().unwrap();
+    let (acl, log) = (directory.path().join("acl.json"), directory.path().join("audit.log"));
+    fs::write(&acl, r#"{"rules": [{"identity": "spiffe://client", "locks": ["allowed"]}]}"#).unwrap();
+    let (pair, client) = (authority.server(), authority.client("spiffe://client"));
+    let mut command = monolock(["--listen", "127.0.0.1:0"]);
+    command.env("MONOLOCK_TLS_CERT", &pair.certificate).env("MONOLOCK_TLS_KEY", &pair.key);
+    command.env("MONOLOCK_TLS_CLIENT_CA", &authority.own.certificate).env("MONOLOCK_ACL_FILE", &acl);
+    command.env("MONOLOCK_AUDIT_LOG", &log);
+    let server = Server::start_with(command);
+    TlsClient::hold(server.address, &authority, Some(&client), "allowed");
+    let mut refused = TlsClient::connect(server.address, &authority, Some(&client));
+    refused.acquire("another");
+    refused.expect(Frame::Error(0x18));
+    assert_eq!(expect_events(&log, 3)[2]["event"], "denied");
 }
 
 #[test]
