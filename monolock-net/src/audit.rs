@@ -281,7 +281,10 @@ impl Writer {
 
     /// Opens the file anew where that was asked for, or where it was deleted. One that was renamed is somebody's who will ask for it.
     fn care(&mut self) {
-        if self.target.forget_deleted() || (self.begun > 0 && self.target.is_shorter_than(self.begun)) {
+        if self.target.forget_deleted() {
+            self.is_reopening = true;
+        }
+        if self.begun > 0 && self.target.is_shorter_than(self.begun) {
             self.begun = 0;
         }
         if !self.is_reopening {

@@ -314,6 +314,8 @@ fn b63_a_file_that_was_deleted_is_made_anew() {
     server.hold("before");
     expect_events(&log, 2);
     fs::remove_file(&log).unwrap();
+    until(|| log.exists(), || "the file does not come back".to_owned());
+    fs::remove_file(&log).unwrap();
     server.hold("after");
     assert_eq!(outline(&expect_events(&log, 2)), ["granted after", "released after"]);
 }
