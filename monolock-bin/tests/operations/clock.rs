@@ -6,6 +6,7 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 
+use crate::pki::run;
 use crate::support::{Frame, Server, Watched, monolock};
 
 /// What the server takes for the time: the real one and so many seconds.
@@ -26,11 +27,9 @@ impl WallClock {
     }
 
     fn apply(&self, command: &mut Command) {
-        let library = ["x86_64", "aarch64"]
-            .map(|machine| format!("/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"))
-            .into_iter()
-            .find(|library| Path::new(library).exists());
-        command.env("LD_PRELOAD", library.expect("faketime's library"));
+        // The command knows where its library is.
+        let library = run(Command::new("faketime").args(["-m", "-f", "+0", "printenv", "LD_PRELOAD"]));
+        command.env("LD_PRELOAD", library.trim());
         command.env("FAKETIME_TIMESTAMP_FILE", &self.0);
         command.envs([("FAKETIME_NO_CACHE", "1"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
     }

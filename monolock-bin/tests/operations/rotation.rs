@@ -65,7 +65,9 @@ fn rotate_under_load(how: &str) {
     for _ in 0..ROTATIONS {
         // Also proves that the file was opened anew after the last time.
         expect_events(&log, 100);
-        let mut logrotate = Command::new("/usr/sbin/logrotate");
+        let mut logrotate = Command::new("logrotate");
+        // Debian has it where only root looks.
+        logrotate.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap()));
         logrotate.args(["--force", "--state"]).arg(directory.path().join("state"));
         run(logrotate.arg(&config));
         server.process.stderr_line("reloaded");
