@@ -208,6 +208,22 @@ fn b64_every_grant_has_one_end_before_the_next_also_when_clients_are_killed_and_
 }
 
 #[test]
+fn b64_a_renamed_file_is_written_until_the_hang_up_and_its_place_is_left_free() {
+    let (_directory, log) = place();
+    let server = Server::start_with(with_audit(&log, "--listen 127.0.0.1:0"));
+    let old = log.with_extension("1");
+    fs::rename(&log, &old).unwrap();
+    server.hold("before");
+    assert_eq!(outline(&expect_events(&old, 2)), ["granted before", "released before"]);
+    assert!(!log.exists(), "whoever renamed it may make the new one");
+    server.process.signal(Signal::SIGHUP);
+    until(|| log.exists(), || "it is not opened anew".to_owned());
+    server.hold("after");
+    assert_eq!(outline(&expect_events(&log, 2)), ["granted after", "released after"]);
+    assert_eq!(expect_events(&old, 2).len(), 2);
+}
+
+#[test]
 fn the_log_may_be_standard_output() {
     let mut server = Server::start_with(monolock(words("--listen 127.0.0.1:0 --audit-log -")));
     server.hold("jobs");
