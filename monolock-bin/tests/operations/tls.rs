@@ -309,9 +309,9 @@ impl Stalled {
 #[test]
 fn b40_handshakes_that_stall_hinder_nobody_and_are_closed_counted_and_logged_seldom() {
     const STALLED: usize = 100;
-    const IO_TIMEOUT: Duration = Duration::from_secs(3);
+    const IO_TIMEOUT: Duration = Duration::from_secs(5);
     let authority = Authority::new();
-    let mut command = monolock(["--io-timeout", "3s"]);
+    let mut command = monolock(["--io-timeout", "5s"]);
     command.args(flags(&authority.server()));
     let mut watched = Watched::start_with(command);
     let address = watched.server.address;
