@@ -15,6 +15,7 @@ use std::os::fd::AsFd as _;
 use std::os::windows::io::AsHandle as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -136,6 +137,8 @@ pub(crate) struct Audit {
 struct Desk {
     orders: Mutex<Orders>,
     changed: Condvar,
+    /// Events lie there that the writer was not woken for.
+    is_unannounced: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -175,6 +178,7 @@ impl Audit {
         let mut orders = self.desk.orders.lock();
         if orders.events.len() < QUEUE_EVENTS || orders.is_closing {
             orders.events.push_back(event);
+            self.desk.is_unannounced.store(true, Ordering::Release);
             return;
         }
         drop(orders);
@@ -184,8 +188,14 @@ impl Audit {
         }
     }
 
-    /// Has written what was recorded. A system call if the writer sleeps, so for no lock to wait for.
-    pub(crate) fn wake(&self) {
+    /// Has written what was recorded, if anything was: a heartbeat wakes nobody. A system call if the writer sleeps, so for no lock to wait for.
+    pub(crate) fn announce(&self) {
+        if self.desk.is_unannounced.load(Ordering::Acquire) && self.desk.is_unannounced.swap(false, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
         self.desk.changed.notify_one();
     }
 

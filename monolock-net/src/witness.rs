@@ -60,7 +60,7 @@ impl Witness {
     /// Has written what was put down. Not for under a lock.
     pub(crate) fn report(&self) {
         if let Some(audit) = &self.audit {
-            audit.wake();
+            audit.announce();
         }
     }
 
