@@ -74,7 +74,8 @@ pub(crate) enum Command {
 // Settings of the server. (A doc comment here would replace the program's own description in its help.)
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// Where to listen: host:port, [v6]:port, or :port for every address; port 0 takes a free one
+    /// Where to listen
+    #[arg(help = "Where to listen: host:port, [v6]:port, or :port for every address; port 0 takes a free one")]
     #[arg(long, env = "MONOLOCK_LISTEN_ADDRESS", hide_env_values = true, value_name = "ADDRESS")]
     #[arg(default_value = "0.0.0.0:7070", value_parser = Checked(listen_address))]
     pub(crate) listen: ListenAddress,
