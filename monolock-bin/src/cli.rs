@@ -15,8 +15,10 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, S
 use monolock_core::{Lease, LockName};
 use tracing::level_filters::LevelFilter;
 
+use crate::acl::AclCommand;
 use crate::argv;
 use crate::failure::{Failure, USAGE};
+use crate::operations::{LimitArgs, OversightArgs, SecurityArgs};
 use crate::value::{
     Checked, ListenAddress, LogFormat, lease, listen_address, lock_name, log_format, log_level, positive_duration,
     server_address, switch,
@@ -41,7 +43,7 @@ pub(crate) enum Command {
     ///
     /// SIGTERM and SIGINT stop the server in order: no new connections, code 01 to every client, and an end within the io-timeout. A
     /// second one ends it at once.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
 
     /// Run a command while holding a lock
     ///
@@ -50,6 +52,10 @@ pub(crate) enum Command {
     /// in `MONOLOCK_TOKEN`.
     #[command(after_long_help = RUN_HELP)]
     Run(RunArgs),
+
+    /// Look into an access-control list
+    #[command(subcommand)]
+    Acl(AclCommand),
 
     /// Watch locks change hands: a stop, a crash and a hang, in a few seconds
     ///
@@ -81,6 +87,15 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) log: LogArgs,
+
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+
+    #[command(flatten)]
+    pub(crate) oversight: OversightArgs,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 }
 
 // Settings of the log, which goes to stderr.
@@ -306,6 +321,9 @@ fn sentence(error: &clap::Error, command: &str) -> String {
             }
             None => format!("{argument} does not go with the rest: see monolock {command} --help"),
         },
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            format!("{command} needs a command of its own: see monolock {command} --help")
+        }
         ErrorKind::InvalidValue => format!("{argument} needs a value: see monolock {command} --help"),
         _ => first_paragraph(&error.render()),
     }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod argv;
 mod cli;
 mod demo;
@@ -13,6 +14,7 @@ mod exec;
 mod failure;
 mod job;
 mod logging;
+mod operations;
 mod own;
 mod run;
 mod serve;
@@ -22,6 +24,7 @@ mod value;
 use std::env;
 use std::process::ExitCode;
 
+use crate::acl::AclCommand;
 use crate::cli::{Command, Request};
 use crate::failure::Failure;
 
@@ -41,6 +44,7 @@ fn dispatch() -> Result<ExitCode, Failure> {
         }
         Request::Run(Command::Serve(args)) => serve::serve(&args),
         Request::Run(Command::Run(args)) => run::run(&args),
+        Request::Run(Command::Acl(AclCommand::Check(args))) => acl::check(&args),
         Request::Run(Command::Exec(args)) => exec::exec(&args),
         Request::Run(Command::Demo(args)) => demo::demo(&args),
         Request::Run(Command::DemoWorker(args)) => demo_worker::work(args),

@@ -3,21 +3,20 @@
 //! The first SIGTERM or SIGINT begins the controlled stop, which the server bounds by the io-timeout; the second ends the process on the
 //! spot. Signals are heard before the address is taken, so that none is lost from the moment on at which others can see the server.
 
+use std::convert::Infallible;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::process::ExitCode;
 
-use monolock_net::{Server, raise_descriptor_limit};
+use monolock_net::{AuditFailed, Server, ServerHandle, StartError, raise_descriptor_limit};
 use nix::sys::signal::Signal;
-use tokio::net::lookup_host;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::cli::ServeArgs;
 use crate::failure::{FAILED, Failure};
 use crate::logging;
-use crate::value::ListenAddress;
+use crate::operations::not_started;
 
 /// Serves until it is told to stop.
 ///
@@ -37,102 +36,115 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
 }
 
 async fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let mut signals =
-        Signals::new().map_err(|error| Failure::new(FAILED, format_args!("cannot hear signals: {error}")))?;
-    let server = bind(args).await.map_err(|error| {
-        Failure::new(
-            FAILED,
-            format_args!(
-                "cannot listen on {}: {error}; choose another address with --listen or MONOLOCK_LISTEN_ADDRESS",
-                args.listen
-            ),
-        )
-    })?;
+    let not_heard = |error| Failure::new(FAILED, format_args!("cannot hear signals: {error}"));
+    let mut stops = Stops::new().map_err(not_heard)?;
+    let hang_ups = unix::signal(SignalKind::hangup()).map_err(not_heard)?;
+    // A file that may grow no further is a failed write and not the end of the process, as long as somebody hears the signal.
+    let _too_large = unix::signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(not_heard)?;
+    let server = bind(args).await?;
     tracing::info!(address = %server.local_addr(), io_timeout = ?args.io_timeout, version = env!("CARGO_PKG_VERSION"), "listening");
-    attend(server, &mut signals).await
-}
-
-/// Runs the server and heeds signals.
-async fn attend(server: Server, signals: &mut Signals) -> Result<(), Failure> {
+    if let Some(address) = server.admin_addr() {
+        tracing::info!(%address, "serving the admin API");
+    }
+    if let Some(address) = server.ops_addr() {
+        tracing::info!(%address, "serving the ops endpoints");
+    }
     let handle = server.handle();
-    let mut stopping = false;
-    let mut running = pin!(server.run());
-    loop {
-        let heard = tokio::select! {
-            () = &mut running => {
-                tracing::info!("stopped");
-                return Ok(());
-            }
-            heard = signals.next() => heard,
-        };
-        match heard {
-            Heard::HangUp => tracing::info!("nothing to reload"),
-            Heard::Stop(signal) if stopping => {
-                tracing::warn!(%signal, "ending at once");
-                return Err(Failure::signalled(signal));
-            }
-            Heard::Stop(signal) => {
-                tracing::info!(%signal, "stopping: no new connections, and code 01 to every client");
-                stopping = true;
-                handle.shutdown();
-            }
-        }
+    tokio::select! {
+        stopped = attend(handle.clone(), server.run(), &mut stops) => stopped,
+        never = reload(handle, hang_ups) => match never {},
     }
 }
 
-/// Takes the first address that can be had.
-async fn bind(args: &ServeArgs) -> io::Result<Server> {
-    let ServeArgs { listen, io_timeout, .. } = args;
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in resolve(listen).await? {
-        match Server::builder().listen(address).io_timeout(*io_timeout).bind() {
-            Ok(server) => return Ok(server),
-            // Another family's address would serve half of what was asked for.
-            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
-                return Err(error);
+/// Runs the server until it has stopped.
+async fn attend(
+    handle: ServerHandle,
+    running: impl Future<Output = Result<(), AuditFailed>>,
+    stops: &mut Stops,
+) -> Result<(), Failure> {
+    let mut stopping = false;
+    let mut running = pin!(running);
+    loop {
+        let signal = tokio::select! {
+            stopped = &mut running => {
+                let stopped = stopped.map_err(|error| Failure::new(FAILED, format_args!("stopped: {error} (--audit-log)")));
+                tracing::info!("stopped");
+                return stopped;
             }
-            Err(error) => failure = error,
+            signal = stops.next() => signal,
+        };
+        if stopping {
+            tracing::warn!(%signal, "ending at once");
+            return Err(Failure::signalled(signal));
+        }
+        tracing::info!(%signal, "stopping: no new connections, and code 01 to every client");
+        stopping = true;
+        handle.shutdown();
+    }
+}
+
+/// Reads the server's files anew at each hang-up, for ever. Those that come meanwhile are one more.
+async fn reload(handle: ServerHandle, mut hang_ups: unix::Signal) -> Infallible {
+    while hang_ups.recv().await.is_some() {
+        let handle = handle.clone();
+        // A disk that hangs, or a pipe in a file's place, must not hold up those who serve.
+        let reloaded = tokio::task::spawn_blocking(move || handle.reload());
+        match reloaded.await {
+            Ok(Ok(())) => {
+                tracing::info!("reloaded: certificates and access-control list; the audit log is opened anew");
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "not reloaded: the old certificates and access-control list stay");
+            }
+            Err(error) => tracing::error!(%error, "not reloaded"),
+        }
+    }
+    std::future::pending().await
+}
+
+/// Takes the first address that can be had.
+async fn bind(args: &ServeArgs) -> Result<Server, Failure> {
+    let ServeArgs { listen, io_timeout, log: _, security, oversight, limits } = args;
+    let builder = security.apply(Server::builder().io_timeout(*io_timeout))?;
+    let builder = limits.apply(oversight.apply(builder).await?);
+    let not_listening = |error| Failure::new(FAILED, format_args!("cannot look up --listen {listen}: {error}"));
+    let addresses = listen.resolve().await.map_err(not_listening)?;
+    let mut failure = Failure::new(FAILED, format_args!("--listen {listen}: the name has no address"));
+    for address in addresses {
+        match builder.clone().listen(address).bind() {
+            Ok(server) => return Ok(server),
+            Err(StartError::Listen(_, error)) if is_for_another_family(&error) => {
+                failure = not_started(&StartError::Listen(address, error), listen);
+            }
+            Err(error) => return Err(not_started(&error, listen)),
         }
     }
     Err(failure)
 }
 
-async fn resolve(listen: &ListenAddress) -> io::Result<Vec<SocketAddr>> {
-    let ListenAddress { host, port } = listen;
-    match host {
-        Some(host) => Ok(lookup_host((host.as_str(), *port)).await?.collect()),
-        // The first means both families where the machine has both.
-        None => Ok(vec![(Ipv6Addr::UNSPECIFIED, *port).into(), (Ipv4Addr::UNSPECIFIED, *port).into()]),
-    }
+/// Whether another address of the same name is worth a try. One of another family would serve half of what was asked for where the port is taken.
+fn is_for_another_family(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
 
-/// The signals that the server heeds.
-struct Signals {
+/// The signals that stop the server.
+struct Stops {
     terminate: unix::Signal,
     interrupt: unix::Signal,
-    hang_up: unix::Signal,
 }
 
-/// What a signal asks for.
-enum Heard {
-    Stop(Signal),
-    HangUp,
-}
-
-impl Signals {
+impl Stops {
     fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: unix::signal(SignalKind::terminate())?,
             interrupt: unix::signal(SignalKind::interrupt())?,
-            hang_up: unix::signal(SignalKind::hangup())?,
         })
     }
 
-    async fn next(&mut self) -> Heard {
+    async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.terminate.recv() => Heard::Stop(Signal::SIGTERM),
-            _ = self.interrupt.recv() => Heard::Stop(Signal::SIGINT),
-            _ = self.hang_up.recv() => Heard::HangUp,
+            _ = self.terminate.recv() => Signal::SIGTERM,
+            _ = self.interrupt.recv() => Signal::SIGINT,
         }
     }
 }

@@ -3,8 +3,11 @@
 //! A [`Checked`] value knows whether it came from the flag or from the variable, so the sentence names the one that is to be mended.
 
 use std::ffi::OsStr;
-use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
+use std::{fmt, io};
 
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
@@ -12,7 +15,11 @@ use clap::parser::ValueSource;
 use clap::{Arg, Command, Error};
 use monolock_client::MIN_LEASE_MS;
 use monolock_core::{Lease, LockName, LockNameError, MAX_NAME_BYTES};
+use monolock_net::{AuditFailure, AuditSink};
+use tokio::net::lookup_host;
 use tracing::level_filters::LevelFilter;
+
+use crate::failure::{FAILED, Failure};
 
 /// The longest duration that is taken, as long as the longest lease: sums of two never overflow.
 const LONGEST: Duration = Duration::from_millis(u32::MAX as u64);
@@ -62,6 +69,48 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
         Ok(duration) if duration.is_zero() => Err("must be more than zero, such as 5s".to_owned()),
         Ok(_) => Err(format!("must not be more than {}ms (49.7 days)", LONGEST.as_millis())),
         Err(_) => Err("must be a duration, such as 5s, 250ms or 1m30s".to_owned()),
+    }
+}
+
+/// A duration, or zero for none.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration <= LONGEST => Ok(duration),
+        Ok(_) => Err(format!("must not be more than {}ms (49.7 days)", LONGEST.as_millis())),
+        Err(_) if text == "0" => Ok(Duration::ZERO),
+        Err(_) => Err("must be a duration, such as 0s, 250ms or 1m30s".to_owned()),
+    }
+}
+
+/// A lease that a server allows at most.
+pub(crate) fn longest_lease(text: &str) -> Result<Lease, String> {
+    Lease::try_from(positive_duration(text)?).map_err(|error| format!("the {error}"))
+}
+
+/// A number of things, at least one.
+pub(crate) fn count(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "must be a whole number from 1 up".to_owned())
+}
+
+/// The path of a file.
+pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("must name a file".to_owned()) } else { Ok(text.into()) }
+}
+
+/// Where the audit log goes.
+pub(crate) fn audit_sink(text: &str) -> Result<AuditSink, String> {
+    match text {
+        "-" => Ok(AuditSink::Stdout),
+        path => Ok(AuditSink::File(file(path)?)),
+    }
+}
+
+/// What a failing audit log does.
+pub(crate) fn audit_failure(text: &str) -> Result<AuditFailure, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "continue" => Ok(AuditFailure::Continue),
+        "exit" => Ok(AuditFailure::Exit),
+        _ => Err("must be continue or exit".to_owned()),
     }
 }
 
@@ -151,6 +200,32 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
         (None, host) if host.contains([':', '[', ']']) || host.contains(char::is_whitespace) => Err(wanted()),
         (Some(bare), _) if !bare.contains(':') => Err(wanted()),
         (Some(host), _) | (None, host) => Ok(ListenAddress { host: Some(host.to_owned()), port }),
+    }
+}
+
+impl ListenAddress {
+    /// The socket addresses that it means.
+    ///
+    /// # Errors
+    /// The name cannot be looked up.
+    pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        let Self { host, port } = self;
+        match host {
+            Some(host) => Ok(lookup_host((host.as_str(), *port)).await?.collect()),
+            // The first means both families where the machine has both.
+            None => Ok(vec![(Ipv6Addr::UNSPECIFIED, *port).into(), (Ipv4Addr::UNSPECIFIED, *port).into()]),
+        }
+    }
+
+    /// The first socket address that it means, for the flag that it stands in.
+    ///
+    /// # Errors
+    /// The name has no address.
+    pub(crate) async fn first(&self, flag: &str) -> Result<SocketAddr, Failure> {
+        let failure = |error: io::Error| Failure::new(FAILED, format_args!("{flag} {self}: {error}"));
+        let addresses = self.resolve().await.map_err(failure)?;
+        let nothing = || failure(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+        addresses.first().copied().ok_or_else(nothing)
     }
 }
 

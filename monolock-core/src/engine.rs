@@ -87,7 +87,8 @@ impl core::error::Error for UnknownSession {}
 /// - A lease lives while `now < last_seen + lease`; a grant does not prolong it, a heartbeat does.
 /// - Time that steps back counts as standing still.
 /// - Each `Granted` has one `Released`; each session ends in one `Released` or `Withdrawn`.
-/// - There is never a free lock with a queue, but for the grace of [`granting_from`](Self::granting_from).
+/// - There is never a free lock with a queue, but for the grace of [`granting_from`](Self::granting_from) and while there are no
+///   [tokens](TokenSequence::reserve_below).
 /// - Tokens rise.
 ///
 /// Memory follows the open sessions alone; a name that nobody claims costs nothing.
@@ -133,6 +134,8 @@ enum Stage {
     /// Before this instant claims only queue.
     Grace(Timestamp),
     Open,
+    /// The tokens are used up: until there are new ones claims only queue.
+    Spent,
     Closed,
 }
 
@@ -242,8 +245,10 @@ impl<S: BuildHasher> LockEngine<S> {
         let key = self.sessions.insert(session);
         self.deadlines.arm(&mut self.sessions, key, now.saturating_add(lease.as_duration()));
         let claims = self.locks[lock].claims();
-        if claims == 0 && self.stage == Stage::Open {
-            self.grant(now, lock, key, effects);
+        if claims == 0
+            && let Some(token) = self.next_token()
+        {
+            self.grant(now, lock, key, token, effects);
         } else {
             self.append(lock, key);
             let name = self.locks[lock].name.clone();
@@ -301,7 +306,7 @@ impl<S: BuildHasher> LockEngine<S> {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let grace = match self.stage {
             Stage::Grace(until) if !self.locks.is_empty() => Some(until),
-            Stage::Grace(_) | Stage::Open | Stage::Closed => None,
+            Stage::Grace(_) | Stage::Open | Stage::Spent | Stage::Closed => None,
         };
         // `None` is less than any instant, so `min` alone would lose the other one.
         match (self.deadlines.earliest(), grace) {
@@ -342,8 +347,13 @@ impl<S: BuildHasher> LockEngine<S> {
             self.expire(self.now, effects);
         }
         // Also without a claim, when nobody has asked for a tick: the next one is to be granted.
-        if matches!(self.stage, Stage::Grace(until) if until <= self.now) {
-            self.end_grace(self.now, effects);
+        let may_grant = match self.stage {
+            Stage::Grace(until) => until <= self.now,
+            Stage::Spent => self.tokens.has_next(),
+            Stage::Open | Stage::Closed => false,
+        };
+        if may_grant {
+            self.open(self.now, effects);
         }
         self.now
     }
@@ -372,8 +382,8 @@ impl<S: BuildHasher> LockEngine<S> {
         self.due = due;
     }
 
-    /// Grants what queued in the grace.
-    fn end_grace(&mut self, now: Timestamp, effects: &mut Effects) {
+    /// Grants what queued while nothing could be granted.
+    fn open(&mut self, now: Timestamp, effects: &mut Effects) {
         self.stage = Stage::Open;
         let locks: Vec<Key> = self.locks.iter().map(|(key, _)| key).collect();
         for lock in locks {
@@ -405,8 +415,11 @@ impl<S: BuildHasher> LockEngine<S> {
             && let Some(first) = self.locks[lock].first
         {
             if now < self.sessions[first].deadline() {
-                self.unlink(first);
-                return self.grant(now, lock, first, effects);
+                if let Some(token) = self.next_token() {
+                    self.unlink(first);
+                    self.grant(now, lock, first, token, effects);
+                }
+                return;
             }
             self.withdraw(now, first, ReleaseReason::Expired, effects);
         }
@@ -429,8 +442,19 @@ impl<S: BuildHasher> LockEngine<S> {
         (SessionId { key, serial }, since)
     }
 
-    fn grant(&mut self, now: Timestamp, lock: Key, key: Key, effects: &mut Effects) {
+    /// The token of a grant, if anything may be granted.
+    fn next_token(&mut self) -> Option<Token> {
+        if self.stage != Stage::Open {
+            return None;
+        }
         let token = self.tokens.next();
+        if token.is_none() {
+            self.stage = Stage::Spent;
+        }
+        token
+    }
+
+    fn grant(&mut self, now: Timestamp, lock: Key, key: Key, token: Token, effects: &mut Effects) {
         self.locks[lock].holder = Some(key);
         let session = &mut self.sessions[key];
         let waited = now.since(session.since);
@@ -497,6 +521,14 @@ impl<S> LockEngine<S> {
     /// The locks that anybody claims, in no particular but a reproducible order.
     pub fn locks(&self) -> impl Iterator<Item = LockView<'_>> {
         self.locks.iter().map(|(_, lock)| LockView::new(&self.sessions, lock))
+    }
+
+    /// The locks that anybody claims and whose position is at least `position`, by their positions.
+    ///
+    /// A lock keeps its position as long as anybody claims it. So a driver can look at many locks a few at a time, going on from the position
+    /// after the last, and sees each lock once that was claimed all the while.
+    pub fn locks_from(&self, position: usize) -> impl Iterator<Item = (usize, LockView<'_>)> {
+        self.locks.iter_from(position).map(|(key, lock)| (key.index(), LockView::new(&self.sessions, lock)))
     }
 
     /// How many locks are claimed.

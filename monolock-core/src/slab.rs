@@ -144,8 +144,15 @@ impl<T> Slab<T> {
 
     /// In the order of the keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.pages.iter().enumerate().flat_map(|(number, page)| {
-            page.slots.iter().enumerate().filter_map(move |(slot, content)| match content {
+        self.iter_from(0)
+    }
+
+    /// Those whose key's index is at least `index`, in the order of the keys.
+    pub(crate) fn iter_from(&self, index: usize) -> impl Iterator<Item = (Key, &T)> {
+        let (first_page, first_slot) = (index >> PAGE_BITS, index & (PAGE_SLOTS - 1));
+        self.pages.iter().enumerate().skip(first_page).flat_map(move |(number, page)| {
+            let skipped = if number == first_page { first_slot } else { 0 };
+            page.slots.iter().enumerate().skip(skipped).filter_map(move |(slot, content)| match content {
                 Slot::Occupied(value) => Key::new(number, slot).map(|key| (key, value)),
                 Slot::Vacant { .. } => None,
             })

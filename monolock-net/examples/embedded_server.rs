@@ -56,7 +56,7 @@ pub(crate) async fn hand_over(out: &mut impl Write) -> io::Result<()> {
     expect(&mut bob, ERROR).await?;
     writeln!(out, "the server stops and tells bob so: {:02x}", bob.read_u8().await?)?;
     drop(bob);
-    running.await.map_err(io::Error::other)
+    running.await.map_err(io::Error::other)?.map_err(io::Error::other)
 }
 
 async fn expect(client: &mut TcpStream, frame: u8) -> io::Result<()> {

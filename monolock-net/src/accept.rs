@@ -1,7 +1,7 @@
 //! The accept loop: it never ends and never spins.
 //!
 //! When the machine has no descriptor or memory left for a connection, the loop backs off and tries again; connections that exist are not
-//! touched by it.
+//! touched by it. It stops earlier where descriptors are reserved, and goes on when the reserve is whole again.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::connection::Connection;
+use crate::repeated::Repeated;
+use crate::reserve::Reserve;
 use crate::server::Shared;
 use crate::session::serve;
 
@@ -22,24 +24,33 @@ pub(crate) const BACKLOG: u32 = 4096;
 const FIRST_BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Of failures that go on, one a time is told.
-const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-
 /// Accepts connections and sets a task upon each.
-pub(crate) async fn accept(listener: &TcpListener, shared: &Arc<Shared>) -> Infallible {
+pub(crate) async fn accept(listener: &TcpListener, reserve: Reserve, shared: &Arc<Shared>) -> Infallible {
     let mut backoff = FIRST_BACKOFF;
-    let mut failures = Failures::default();
+    let failures = Repeated::default();
+    let metrics = &shared.witness().metrics;
+    // Only where the last connection got into the reserve is there a reason to look.
+    let mut is_scant = false;
     loop {
-        match listener.accept().await {
+        let accepted = if is_scant && reserve.is_next(listener) {
+            Err(io::Error::other("all descriptors but the reserve are taken"))
+        } else {
+            listener.accept().await
+        };
+        match accepted {
             Ok((stream, peer)) => {
                 backoff = FIRST_BACKOFF;
+                is_scant = reserve.has(&stream);
                 admit(shared, stream, peer);
             }
             Err(error) if is_of_one_client(&error) => {
                 tracing::debug!(%error, "a client was gone before it was accepted");
             }
             Err(error) => {
-                failures.report(&error);
+                metrics.accept_errors.inc();
+                if let Some(failures) = failures.note() {
+                    tracing::warn!(%error, failures, "cannot accept connections; trying again");
+                }
                 sleep(backoff).await;
                 backoff = (backoff * 2).min(LONGEST_BACKOFF);
             }
@@ -47,12 +58,15 @@ pub(crate) async fn accept(listener: &TcpListener, shared: &Arc<Shared>) -> Infa
     }
 }
 
-/// Closes the listener, but accepts what the kernel has ready for it: a stop tells these clients too.
-pub(crate) fn close(listener: TcpListener, shared: &Arc<Shared>) {
+/// Closes the listener, but accepts what the kernel has ready for it, as far as descriptors go: a stop tells these clients too.
+pub(crate) fn close(listener: TcpListener, reserve: Reserve, shared: &Arc<Shared>) {
     // The runtime may not have heard of them yet, so the kernel is asked itself.
     let Ok(listener) = listener.into_std() else { return };
     // It keeps no more of them than it was told.
     for _ in 0..BACKLOG {
+        if reserve.is_next(&listener) {
+            return;
+        }
         let Ok((stream, peer)) = listener.accept() else { return };
         if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
             admit(shared, stream, peer);
@@ -61,26 +75,18 @@ pub(crate) fn close(listener: TcpListener, shared: &Arc<Shared>) {
 }
 
 fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
+    shared.witness().metrics.connections_accepted.inc();
     // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
     let _ = stream.set_nodelay(true);
-    let connection = Arc::new(Connection::new(stream, peer));
-    shared.connections.spawn(serve(Arc::clone(shared), connection));
-}
-
-/// Tells of failures at a bounded rate.
-#[derive(Debug, Default)]
-struct Failures {
-    untold: u64,
-    last_told: Option<Instant>,
-}
-
-impl Failures {
-    fn report(&mut self, error: &io::Error) {
-        self.untold += 1;
-        if self.last_told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
-            tracing::warn!(%error, failures = self.untold, "cannot accept connections; trying again");
-            *self = Self { untold: 0, last_told: Some(Instant::now()) };
+    let connection = match &shared.policy.load().tls {
+        None => Ok(Connection::new(stream, peer)),
+        Some(tls) => Connection::with_tls(stream, peer, Arc::clone(tls)),
+    };
+    match connection {
+        Ok(connection) => {
+            shared.connections.spawn(serve(Arc::clone(shared), Arc::new(connection)));
         }
+        Err(error) => shared.witness().note_handshake_failure(peer, &io::Error::other(error)),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use monolock_core::Timestamp;
+use monolock_core::{Timestamp, TokenSequence};
 use tokio::time::Instant;
 
 /// The server's time since its start.
@@ -28,8 +28,25 @@ impl Clock {
         self.origin.checked_add(timestamp.since(Timestamp::ORIGIN))
     }
 
+    /// The wall time.
+    pub(crate) fn wall() -> SystemTime {
+        SystemTime::now()
+    }
+
+    /// The wall time of an instant that is not after `now`, told from the present wall time.
+    pub(crate) fn wall_at(timestamp: Timestamp, now: Timestamp, wall: SystemTime) -> SystemTime {
+        wall.checked_sub(now.since(timestamp)).unwrap_or(UNIX_EPOCH)
+    }
+
+    /// Where tokens begin at a start: as far into the second's tokens as the time is into the second. A server that is started twice within one second
+    /// then goes on with larger tokens, unless it granted a million in that second.
+    pub(crate) fn first_token(wall: SystemTime) -> u64 {
+        let micros = wall.duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
+        TokenSequence::at_unix_second(Self::unix_second(wall)).saturating_add(u64::from(micros))
+    }
+
     /// Whole seconds of wall time since 1970; 0 before.
-    pub(crate) fn unix_second() -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    pub(crate) fn unix_second(wall: SystemTime) -> u64 {
+        wall.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 }

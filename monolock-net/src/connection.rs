@@ -4,17 +4,22 @@
 //! At most one task writes at a time, and it goes on until nothing is left, so the order on the wire is the order of the pushes. The
 //! connection's own task is woken only to finish a write that the socket did not take, or because its session has ended.
 
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
+use rustls::{ServerConfig, ServerConnection};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::coop;
 
 use crate::outbox::{Farewell, Outbox, Reply};
+use crate::tls;
 
 /// How often one task writes before it leaves the rest to the connection's own. Whoever promotes a client that floods the server with
 /// heartbeats would else write its answers for as long as the flood goes on.
@@ -27,13 +32,27 @@ pub(crate) struct Connection {
     state: Mutex<State>,
     /// The connection's own task.
     task: AtomicWaker,
+    tls: Option<Box<Tls>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     outbox: Outbox,
+    /// Encrypted bytes wait for the socket: frames that have left the outbox, or words of TLS itself. Changed under the machine's lock, which
+    /// is taken before this one and never after.
+    owes_ciphertext: bool,
     writer: Writer,
     ended: Option<Ended>,
+}
+
+/// The encryption of a connection: whoever pushes a frame encrypts it as well.
+#[derive(Debug)]
+struct Tls {
+    machine: Mutex<ServerConnection>,
+    identity: OnceLock<Arc<str>>,
+    /// The machine has decrypted more than was read, or the client's farewell: nothing of it makes the socket readable. For the connection's
+    /// task alone.
+    has_unread: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,11 +88,82 @@ pub(crate) enum Call {
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
-        Self { stream, peer, state: Mutex::default(), task: AtomicWaker::new() }
+        Self { stream, peer, state: Mutex::default(), task: AtomicWaker::new(), tls: None }
+    }
+
+    /// A connection that begins with a TLS handshake.
+    ///
+    /// # Errors
+    /// Those of rustls, for a configuration that it cannot use.
+    pub(crate) fn with_tls(
+        stream: TcpStream,
+        peer: SocketAddr,
+        config: Arc<ServerConfig>,
+    ) -> Result<Self, rustls::Error> {
+        let machine = Mutex::new(ServerConnection::new(config)?);
+        let tls = Some(Box::new(Tls { machine, identity: OnceLock::new(), has_unread: AtomicBool::new(false) }));
+        Ok(Self { tls, ..Self::new(stream, peer) })
     }
 
     pub(crate) const fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Who the client is by its certificate; empty without mutual TLS.
+    pub(crate) fn identity(&self) -> Arc<str> {
+        self.tls.as_ref().and_then(|tls| tls.identity.get().cloned()).unwrap_or_default()
+    }
+
+    /// The TLS handshake, where there is to be one. For the connection's task alone, before anything else.
+    ///
+    /// # Errors
+    /// What the socket said, or [`io::ErrorKind::InvalidData`] with what TLS said; then the client is still to be told
+    /// ([`drain_outbox`](Self::drain_outbox)).
+    pub(crate) async fn shake_hands(&self) -> io::Result<()> {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        while !self.try_shake_hands(tls)? {
+            if tls.machine.lock().wants_write() {
+                self.stream.writable().await?;
+            } else {
+                self.stream.readable().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with the handshake as far as the socket allows; says whether it is over.
+    fn try_shake_hands(&self, tls: &Tls) -> io::Result<bool> {
+        let mut machine = tls.machine.lock();
+        loop {
+            while machine.wants_write() {
+                match machine.write_tls(&mut Socket(&self.stream)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                    written => written?,
+                };
+            }
+            if !machine.is_handshaking() {
+                let certificate = machine.peer_certificates().and_then(<[_]>::first);
+                let _first_and_only = tls.identity.set(certificate.map(tls::identity).unwrap_or_default());
+                return Ok(true);
+            }
+            match self.receive(&mut machine) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => {
+                    // What TLS has to say about it.
+                    self.state.lock().owes_ciphertext = machine.wants_write();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Reads from the socket once and decrypts what came.
+    fn receive(&self, machine: &mut ServerConnection) -> io::Result<usize> {
+        let bytes = machine.read_tls(&mut Socket(&self.stream))?;
+        machine.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(bytes)
     }
 
     /// Adds a reply, in memory. [`flush`](Self::flush) sends it.
@@ -96,7 +186,7 @@ impl Connection {
     pub(crate) fn flush(&self) {
         let is_wanted = {
             let mut state = self.state.lock();
-            if state.writer == Writer::Idle && !state.outbox.is_empty() {
+            if state.writer == Writer::Idle && state.owes() {
                 state.writer = Writer::Busy;
                 drop(state);
                 self.write()
@@ -109,18 +199,39 @@ impl Connection {
         }
     }
 
-    /// Reads once, what is there.
+    /// Reads what is there; nothing is the end of the stream.
+    ///
+    /// # Errors
+    /// What the socket said, or [`io::ErrorKind::InvalidData`] with what TLS said.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut taken = 0;
-        let outcome = self.stream.try_io(Interest::READABLE, || {
-            taken = (&*SockRef::from(&self.stream)).read(buffer)?;
-            // Less than there was room for: the socket is empty, and saying so now saves the read that would find out.
-            if 0 < taken && taken < buffer.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-        });
-        match outcome {
-            Err(_) if taken > 0 => Ok(taken),
-            outcome => outcome.map(|()| taken),
+        let Some(tls) = &self.tls else { return self.try_read_raw(buffer) };
+        let mut machine = tls.machine.lock();
+        let outcome = loop {
+            match machine.reader().read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A killed process says no farewell in TLS; the end of its stream is the end all the same.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break Ok(0),
+                outcome => break outcome,
+            }
+            if let Err(error) = self.receive(&mut machine) {
+                break Err(error);
+            }
+        };
+        // There are no new packets; this is how rustls is asked.
+        let is_left = |left: rustls::IoState| left.plaintext_bytes_to_read() > 0 || left.peer_has_closed();
+        let has_unread = matches!(outcome, Ok(1..)) && machine.process_new_packets().is_ok_and(is_left);
+        tls.has_unread.store(has_unread, Ordering::Relaxed);
+        if machine.wants_write() {
+            self.state.lock().owes_ciphertext = true;
+            drop(machine);
+            self.flush();
         }
+        outcome
+    }
+
+    /// Reads what is there without a look at what it means.
+    pub(crate) fn try_read_raw(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Socket(&self.stream).read(buffer)
     }
 
     /// Waits until the connection's task is wanted. For that task alone.
@@ -132,6 +243,11 @@ impl Connection {
                 (Some(ended), _) => Poll::Ready(Call::Ended(ended)),
                 (None, Writer::Blocked) => Poll::Ready(Call::Blocked),
                 (None, Writer::Failed(kind)) => Poll::Ready(Call::Failed(kind)),
+                (None, Writer::Idle | Writer::Busy) if self.has_unread() => {
+                    // Like a read of the socket, so that a client with much to say leaves others their turn.
+                    std::task::ready!(coop::poll_proceed(context)).made_progress();
+                    Poll::Ready(Call::Readable)
+                }
                 (None, Writer::Idle | Writer::Busy) => self.stream.poll_read_ready(context).map(|ready| match ready {
                     Ok(()) => Call::Readable,
                     // The runtime is gone, and what a read would say is for ever that nothing has come.
@@ -140,6 +256,10 @@ impl Connection {
             }
         })
         .await
+    }
+
+    fn has_unread(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unread.load(Ordering::Relaxed))
     }
 
     /// Waits until the session is ended by somebody else, whatever the socket says. For the connection's task alone.
@@ -186,7 +306,7 @@ impl Connection {
         self.task.register(context.waker());
         loop {
             let mut state = self.state.lock();
-            if state.outbox.is_empty() {
+            if !state.owes() {
                 return Poll::Ready(Ok(()));
             }
             match state.writer {
@@ -199,6 +319,15 @@ impl Connection {
             state.writer = Writer::Busy;
             drop(state);
             self.write();
+        }
+    }
+
+    /// Adds the last word of TLS, in memory, where there is TLS.
+    pub(crate) fn close_tls(&self) {
+        if let Some(tls) = &self.tls {
+            let mut machine = tls.machine.lock();
+            machine.send_close_notify();
+            self.state.lock().owes_ciphertext = true;
         }
     }
 
@@ -219,17 +348,14 @@ impl Connection {
         for _ in 0..WRITES_PER_TURN {
             let bytes = {
                 let mut state = self.state.lock();
-                if state.outbox.is_empty() {
+                if !state.owes() {
                     state.writer = Writer::Idle;
                     return state.ended.is_some();
                 }
                 state.outbox.encode()
             };
-            let failure = match self.stream.try_write(&bytes) {
-                Ok(taken) => {
-                    self.state.lock().outbox.consume(taken);
-                    continue;
-                }
+            let failure = match self.send(&bytes) {
+                Ok(()) => continue,
                 Err(error) => error.kind(),
             };
             if failure == io::ErrorKind::Interrupted {
@@ -242,6 +368,60 @@ impl Connection {
         }
         self.state.lock().writer = Writer::Blocked;
         true
+    }
+
+    /// One write. With TLS, new bytes are encrypted only when the last ones are out, so that no more than one batch is kept.
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let Some(tls) = &self.tls else {
+            let taken = self.stream.try_write(bytes)?;
+            self.state.lock().outbox.consume(taken);
+            return Ok(());
+        };
+        let mut machine = tls.machine.lock();
+        let taken = if machine.wants_write() { 0 } else { machine.writer().write(bytes)? };
+        let written = machine.write_tls(&mut Socket(&self.stream));
+        let mut state = self.state.lock();
+        state.outbox.consume(taken);
+        state.owes_ciphertext = machine.wants_write();
+        written.map(drop)
+    }
+}
+
+impl State {
+    const fn owes(&self) -> bool {
+        self.owes_ciphertext || !self.outbox.is_empty()
+    }
+}
+
+/// The socket as the standard library's traits see it: without waiting.
+struct Socket<'a>(&'a TcpStream);
+
+impl io::Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut taken = 0;
+        let outcome = self.0.try_io(Interest::READABLE, || {
+            taken = (&*SockRef::from(self.0)).read(buffer)?;
+            // Less than there was room for: the socket is empty, and saying so now saves the read that would find out.
+            if 0 < taken && taken < buffer.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        match outcome {
+            Err(_) if taken > 0 => Ok(taken),
+            outcome => outcome.map(|()| taken),
+        }
+    }
+}
+
+impl io::Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, bytes: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -5,15 +5,44 @@
 //! A handover is one hop: the task that sees the holder go writes the next waiter's `ACQUIRED` into that waiter's socket itself.
 
 mod accept;
+mod acl;
+mod admin;
+mod administration;
+mod audit;
+mod builder;
 mod clock;
 mod connection;
 #[cfg(unix)]
 mod descriptors;
+mod guard;
+mod http;
+mod limits;
+mod metrics;
+mod ops;
 mod outbox;
+mod policy;
+#[cfg(target_os = "linux")]
+mod process;
+mod repeated;
+mod reserve;
 mod server;
 mod session;
 mod shards;
+mod tls;
+mod token_file;
+#[cfg(unix)]
+mod unix_socket;
+mod uri;
+mod witness;
 
+pub use acl::{Acl, AclError, AclRule};
+pub use admin::{AdminAccess, AdminListen, AdminSettings};
+pub use audit::{AuditFailure, AuditLog, AuditSink};
+pub use builder::{ServerBuilder, StartError};
 #[cfg(unix)]
 pub use descriptors::raise_descriptor_limit;
-pub use server::{Server, ServerBuilder, ServerHandle};
+pub use limits::Limits;
+pub use policy::PolicyError;
+pub use server::{AuditFailed, Server, ServerHandle};
+pub use tls::{TlsError, TlsFiles};
+pub use token_file::TokenFileError;

@@ -38,6 +38,8 @@ pub(crate) enum Farewell {
     ShuttingDown,
     ClosedByAdministrator,
     LimitReached,
+    NotAuthorized,
+    LeaseTooLong,
     Protocol(ProtocolError),
 }
 
@@ -121,7 +123,19 @@ impl Farewell {
             Self::ShuttingDown => ErrorCode::SERVER_SHUTTING_DOWN,
             Self::ClosedByAdministrator => ErrorCode::CLOSED_BY_ADMINISTRATOR,
             Self::LimitReached => ErrorCode::LIMIT_REACHED,
+            Self::NotAuthorized => ErrorCode::NOT_AUTHORIZED,
+            Self::LeaseTooLong => ErrorCode::LEASE_TOO_LONG,
             Self::Protocol(error) => error.code(),
+        }
+    }
+}
+
+impl Farewell {
+    /// Whether it tells the client that its bytes were wrong, and not that it may not or cannot have the lock.
+    pub(crate) const fn is_clients_fault(self) -> bool {
+        match self {
+            Self::Protocol(_) | Self::LeaseTooLong => true,
+            Self::ShuttingDown | Self::ClosedByAdministrator | Self::LimitReached | Self::NotAuthorized => false,
         }
     }
 }
@@ -132,6 +146,8 @@ impl fmt::Display for Farewell {
             Self::ShuttingDown => f.write_str("server shutting down"),
             Self::ClosedByAdministrator => f.write_str("closed by administrator"),
             Self::LimitReached => f.write_str("limit reached"),
+            Self::NotAuthorized => f.write_str("not authorized for lock"),
+            Self::LeaseTooLong => f.write_str("lease too long"),
             Self::Protocol(error) => error.fmt(f),
         }
     }

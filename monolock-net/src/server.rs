@@ -3,25 +3,32 @@
 //! A controlled stop closes the listener, ends every session with `01` and promotes nobody. It takes no longer than the io-timeout, whatever
 //! clients do.
 
+use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::accept::{BACKLOG, accept, close};
+use crate::accept::{accept, close};
+use crate::admin::AdminListen;
+use crate::builder::ServerBuilder;
 use crate::clock::Clock;
+use crate::http::Http;
+use crate::limits::Turnstile;
+use crate::metrics::ReloadResult;
+use crate::policy::{Policy, PolicyError, PolicyFiles};
+use crate::repeated::Repeated;
+use crate::reserve::Reserve;
 use crate::shards::Shards;
-
-/// More shards than cores, so that two cores seldom want the same one.
-const SHARDS_PER_CORE: usize = 4;
+use crate::token_file::TokenFile;
+use crate::witness::Witness;
 
 /// A bound server.
 ///
@@ -31,7 +38,7 @@ const SHARDS_PER_CORE: usize = 4;
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> std::io::Result<()> {
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = monolock_net::Server::builder()
 ///     .listen(([127, 0, 0, 1], 0).into())
 ///     .io_timeout(Duration::from_secs(2))
@@ -42,7 +49,7 @@ const SHARDS_PER_CORE: usize = 4;
 /// // Clients meet at `address` now.
 /// # let _ = address;
 /// handle.shutdown();
-/// running.await?;
+/// running.await??;
 /// # Ok(())
 /// # }
 /// ```
@@ -50,6 +57,7 @@ const SHARDS_PER_CORE: usize = 4;
 pub struct Server {
     listener: TcpListener,
     local_addr: SocketAddr,
+    http: Http,
     shared: Arc<Shared>,
 }
 
@@ -58,30 +66,36 @@ pub struct Server {
 pub(crate) struct Shared {
     pub(crate) shards: Shards,
     pub(crate) io_timeout: Duration,
+    pub(crate) turnstile: Arc<Turnstile>,
+    pub(crate) policy: ArcSwap<Policy>,
+    pub(crate) files: PolicyFiles,
+    pub(crate) token_file: Option<Mutex<TokenFile>>,
+    /// Cancelled when the audit log cannot be written and the server must not go on without it.
+    pub(crate) audit_failed: CancellationToken,
     /// Cancelled when the stop begins.
     pub(crate) stopping: CancellationToken,
     /// The connections' tasks.
     pub(crate) connections: TaskTracker,
 }
 
-/// The settings of a [`Server`], all of them with defaults.
-#[derive(Clone, Debug)]
-pub struct ServerBuilder {
-    listen: SocketAddr,
-    io_timeout: Duration,
-    shards: Option<NonZeroUsize>,
-}
+/// The server stopped because its audit log could not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditFailed;
 
 /// Tells a server to stop, from anywhere.
 #[derive(Clone, Debug)]
 pub struct ServerHandle {
-    stopping: CancellationToken,
+    shared: Arc<Shared>,
 }
 
 impl Server {
     /// A server on 0.0.0.0:7070 with an io-timeout of 5 seconds, unless told otherwise.
     pub fn builder() -> ServerBuilder {
-        ServerBuilder { listen: ([0, 0, 0, 0], 7070).into(), io_timeout: Duration::from_secs(5), shards: None }
+        ServerBuilder::new()
+    }
+
+    pub(crate) const fn new(listener: TcpListener, local_addr: SocketAddr, http: Http, shared: Arc<Shared>) -> Self {
+        Self { listener, local_addr, http, shared }
     }
 
     /// Where clients meet it; the real port, where port 0 was asked for.
@@ -89,99 +103,175 @@ impl Server {
         self.local_addr
     }
 
+    /// Where the admin API is, if it is served; with the real port.
+    pub fn admin_addr(&self) -> Option<&AdminListen> {
+        self.http.admin.as_ref().map(|(listen, _)| listen)
+    }
+
+    /// Where health and metrics are, if they are served; with the real port.
+    pub fn ops_addr(&self) -> Option<SocketAddr> {
+        self.http.ops.as_ref().map(|(address, _)| *address)
+    }
+
     /// A handle that tells it to stop.
     pub fn handle(&self) -> ServerHandle {
-        ServerHandle { stopping: self.shared.stopping.clone() }
+        ServerHandle { shared: Arc::clone(&self.shared) }
     }
 
     /// Serves until [`ServerHandle::shutdown`], then stops: closes the listener, tells every session `01` and promotes nobody by it.
     ///
+    /// What is served over HTTP is served from before the first client is accepted until the stop is over.
+    ///
     /// Returns when all connections are closed, at the latest after the io-timeout. Dropping the future stops the server too, but waits for
     /// nothing.
-    pub async fn run(self) {
-        let Self { listener, shared, .. } = self;
+    ///
+    /// # Errors
+    /// [`AuditFailed`]: nobody asked for the stop; the audit log could not be written, and [`AuditFailure::Exit`](crate::AuditFailure::Exit) was
+    /// chosen for that.
+    pub async fn run(self) -> Result<(), AuditFailed> {
+        let Self { listener, http: Http { admin, ops, reserve }, shared, .. } = self;
+        let over = CancellationToken::new();
+        let mut http = JoinSet::new();
+        let endpoints = admin.map(|(_, endpoint)| endpoint).into_iter().chain(ops.map(|(_, endpoint)| endpoint));
+        for endpoint in endpoints {
+            http.spawn(endpoint.serve(over.clone()));
+        }
+        let stopped = Self::serve_locks(listener, reserve, shared).await;
+        over.cancel();
+        while http.join_next().await.is_some() {}
+        stopped
+    }
+
+    async fn serve_locks(listener: TcpListener, reserve: Reserve, shared: Arc<Shared>) -> Result<(), AuditFailed> {
         let stop = StopOnDrop(Arc::clone(&shared));
-        let mut expiry = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for shard in 0..shared.shards.count() {
             let shared = Arc::clone(&shared);
-            expiry.spawn(async move { shared.shards.expire(shard).await });
+            tasks.spawn(async move { shared.shards.expire(shard).await });
         }
+        tasks.spawn(keep_tokens(Arc::clone(&shared)));
         tokio::select! {
-            never = accept(&listener, &shared) => match never {},
+            never = accept(&listener, reserve, &shared) => match never {},
             () = shared.stopping.cancelled() => {}
+            () = shared.audit_failed.cancelled() => {}
         }
-        close(listener, &shared);
+        close(listener, reserve, &shared);
         drop(stop);
         // Each connection bounds its own parting; this bound is for a runtime that is too busy to let it.
         let parting = shared.connections.wait();
         if tokio::time::timeout(shared.io_timeout.saturating_add(STOP_MARGIN), parting).await.is_err() {
             tracing::warn!(left = shared.connections.len(), "stopped with connections still open");
         }
+        drop(tasks);
+        let stopped = if shared.audit_failed.is_cancelled() { Err(AuditFailed) } else { Ok(()) };
+        let finishing = tokio::task::spawn_blocking(move || {
+            if let Some(Err(error)) = shared.token_file.as_ref().map(|file| file.lock().finish()) {
+                tracing::error!(%error, "the token file could not be written back; the next start skips the tokens that were reserved");
+            }
+            if let Some(audit) = &shared.witness().audit
+                && !audit.finish(AUDIT_PATIENCE)
+            {
+                tracing::error!("the audit log lacks its last lines: its sink did not take them in time");
+            }
+        });
+        // It does not fail but by a bug of its own, which has been reported by then.
+        let _ = finishing.await;
+        stopped
     }
 
     /// Serves until `shutdown` is ready, then stops like [`run`](Self::run).
-    pub async fn run_until(self, shutdown: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), AuditFailed> {
         let handle = self.handle();
         let mut running = std::pin::pin!(self.run());
         tokio::select! {
-            () = &mut running => return,
+            stopped = &mut running => return stopped,
             () = shutdown => handle.shutdown(),
         }
-        running.await;
+        running.await
     }
 }
 
 /// What the stop may take beyond the io-timeout.
 const STOP_MARGIN: Duration = Duration::from_millis(500);
 
-impl ServerBuilder {
-    /// Where to listen. Port 0 takes any free port.
-    #[must_use]
-    pub const fn listen(mut self, address: SocketAddr) -> Self {
-        self.listen = address;
-        self
-    }
+/// How often it is looked at whether more tokens are to be reserved.
+const TOKEN_CARE_INTERVAL: Duration = Duration::from_secs(1);
 
-    /// How long a client may take for its first frame, and its socket for a write that it does not take; also the bound of a controlled stop.
-    #[must_use]
-    pub const fn io_timeout(mut self, io_timeout: Duration) -> Self {
-        self.io_timeout = io_timeout;
-        self
-    }
-
-    /// Over how many engines the names are spread; four for each core by default.
-    #[must_use]
-    pub const fn shards(mut self, shards: NonZeroUsize) -> Self {
-        self.shards = Some(shards);
-        self
-    }
-
-    /// Opens the listening socket. To be called on a tokio runtime.
-    ///
-    /// # Errors
-    /// Those of the operating system: the address is in use, is not this machine's, or may not be taken. An io-timeout of zero is
-    /// [`io::ErrorKind::InvalidInput`].
-    pub fn bind(self) -> io::Result<Server> {
-        let Self { listen, io_timeout, shards } = self;
-        if io_timeout.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the io-timeout must be positive"));
-        }
-        let listener = bind(listen)?;
-        let local_addr = listener.local_addr()?;
-        let shared = Shared {
-            shards: Shards::new(shards.unwrap_or_else(default_shards), Clock::start()),
-            io_timeout,
-            stopping: CancellationToken::new(),
-            connections: TaskTracker::new(),
-        };
-        Ok(Server { listener, local_addr, shared: Arc::new(shared) })
-    }
-}
+/// How long a stop waits for the last lines of the audit log.
+const AUDIT_PATIENCE: Duration = Duration::from_millis(400);
 
 impl ServerHandle {
     /// Begins the controlled stop; more than once is once.
     pub fn shutdown(&self) {
-        self.stopping.cancel();
+        self.shared.stopping.cancel();
+    }
+
+    /// Reads certificates, keys, client CA and access-control list anew as one set, and opens the audit log anew. New connections meet the new set;
+    /// open sessions live on, with the claims that they made. It waits for the files, so on a runtime it belongs on a thread for that.
+    ///
+    /// # Errors
+    /// The file that cannot be used. Then the old set stays whole.
+    pub fn reload(&self) -> Result<(), PolicyError> {
+        let Shared { policy, files, shards, .. } = &*self.shared;
+        let Witness { metrics, audit, .. } = shards.witness();
+        if let Some(audit) = audit {
+            audit.reopen();
+        }
+        match files.load() {
+            Ok(new) => {
+                policy.store(Arc::new(new));
+                metrics.count_reload(ReloadResult::Success);
+                Ok(())
+            }
+            Err(error) => {
+                metrics.count_reload(ReloadResult::Failure);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) const fn witness(&self) -> &Witness {
+        self.shards.witness()
+    }
+}
+
+impl fmt::Display for AuditFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the audit log could not be written")
+    }
+}
+
+impl std::error::Error for AuditFailed {}
+
+/// Reserves tokens in the token file, where there is one, before they are wanted.
+async fn keep_tokens(shared: Arc<Shared>) {
+    if shared.token_file.is_none() {
+        return;
+    }
+    let failures = Repeated::default();
+    loop {
+        tokio::time::sleep(TOKEN_CARE_INTERVAL).await;
+        let at_work = Arc::clone(&shared);
+        let extended = tokio::task::spawn_blocking(move || {
+            let mut file = at_work.token_file.as_ref()?.lock();
+            let wall = Clock::wall();
+            file.is_low(wall).then(|| file.extend(wall))
+        });
+        match extended.await {
+            Ok(Some(Ok(()))) => shared.shards.tick(),
+            Ok(Some(Err(error))) => {
+                shared.witness().metrics.token_file_errors.inc();
+                if let Some(failures) = failures.note() {
+                    tracing::error!(%error, failures, "the token file cannot be written; grants stop when the reserved tokens are used up");
+                }
+            }
+            Ok(None) | Err(_) => {}
+        }
     }
 }
 
@@ -194,18 +284,4 @@ impl Drop for StopOnDrop {
         self.0.shards.close();
         self.0.connections.close();
     }
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A server that is started again finds its port still named by closed connections.
-    #[cfg(unix)]
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-fn default_shards() -> NonZeroUsize {
-    let cores = available_parallelism().map_or(1, NonZeroUsize::get);
-    NonZeroUsize::MIN.saturating_add(cores * SHARDS_PER_CORE - 1)
 }

@@ -12,6 +12,7 @@ use monolock_core::{Acquire, AcquireError, ReleaseReason, Standing};
 use tokio::time::timeout;
 
 use crate::connection::{Call, Connection, Ended};
+use crate::limits::{Admission, LimitReached};
 use crate::outbox::Farewell;
 use crate::server::Shared;
 use crate::shards::Claim;
@@ -28,11 +29,14 @@ const DRAIN_BYTES: usize = 1 << 20;
 
 const DRAIN_READ_BYTES: usize = 4096;
 
+/// A claim, and what keeps the session counted.
+type Admitted = (Claim, Option<Box<Admission>>);
+
 /// Serves a connection until it can be closed.
 pub(crate) async fn serve(shared: Arc<Shared>, connection: Arc<Connection>) {
     // What is rare or short lives in boxes of its own, so that the task of an idle session is small.
     let ended = match Box::pin(open(&shared, &connection)).await {
-        Ok(claim) => attend(&shared, &connection, claim).await,
+        Ok((claim, _admission)) => attend(&shared, &connection, claim).await,
         Err(ended) => ended,
     };
     if ended == Ended::WithFarewell {
@@ -40,16 +44,37 @@ pub(crate) async fn serve(shared: Arc<Shared>, connection: Arc<Connection>) {
     }
 }
 
-/// From the first byte to the claim, within the io-timeout in total.
-async fn open(shared: &Shared, connection: &Arc<Connection>) -> Result<Claim, Ended> {
+/// From the first byte to the claim, within the io-timeout for the TLS handshake and as much again for the first frame.
+async fn open(shared: &Shared, connection: &Arc<Connection>) -> Result<Admitted, Ended> {
+    tokio::select! {
+        // Without TLS there is no handshake, and a stop is told like any other farewell.
+        biased;
+        secured = timeout(shared.io_timeout, connection.shake_hands()) => match secured {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                shared.witness().note_handshake_failure(connection.peer(), &error);
+                // TLS says what is wrong by itself; it has to arrive like any farewell.
+                let is_told = error.kind() == io::ErrorKind::InvalidData;
+                return Err(if is_told { Ended::WithFarewell } else { Ended::Silently });
+            }
+            Err(_elapsed) => {
+                shared.witness().note_handshake_failure(connection.peer(), &io::ErrorKind::TimedOut.into());
+                return Err(Ended::Silently);
+            }
+        },
+        () = shared.stopping.cancelled() => return Err(Ended::Silently),
+    }
     let first = tokio::select! {
         first = timeout(shared.io_timeout, first_frame(shared, connection)) => first,
         () = shared.stopping.cancelled() => Ok(Err(Some(Farewell::ShuttingDown))),
     };
     match first {
-        Ok(Ok(claim)) => Ok(claim),
+        Ok(Ok(admitted)) => Ok(admitted),
         Ok(Err(Some(farewell))) => {
             tracing::debug!(peer = %connection.peer(), code = %farewell.code(), %farewell, "refused");
+            if farewell.is_clients_fault() {
+                shared.witness().metrics.count_protocol_error(farewell.code());
+            }
             connection.end(Some(farewell));
             Err(Ended::WithFarewell)
         }
@@ -62,32 +87,51 @@ async fn open(shared: &Shared, connection: &Arc<Connection>) -> Result<Claim, En
 }
 
 /// Reads until the first frame is there, and makes the claim. What came with it is heeded too. The error is what is still to be said.
-async fn first_frame(shared: &Shared, connection: &Arc<Connection>) -> Result<Claim, Option<Farewell>> {
+async fn first_frame(shared: &Shared, connection: &Arc<Connection>) -> Result<Admitted, Option<Farewell>> {
     let mut buffer = [0; MAX_CLIENT_FRAME_BYTES + READ_BYTES];
     let mut filled = 0;
     loop {
-        connection.readable().await.map_err(|_| None)?;
         match connection.try_read(&mut buffer[filled..]) {
             Ok(0) => return Err(None),
             Ok(bytes) => filled += bytes,
-            Err(error) if is_passing(&error) => continue,
+            Err(error) if is_passing(&error) => {
+                connection.readable().await.map_err(|_| None)?;
+                continue;
+            }
             Err(_) => return Err(None),
         }
         match decode_client(Phase::First, &buffer[..filled]) {
             Ok(None) => {}
             Ok(Some((ClientFrame::Heartbeat, _))) => unreachable!("a first frame is an ACQUIRE"),
             Ok(Some((ClientFrame::Acquire { lease, name }, taken))) => {
-                let claim = shared.shards.acquire(Acquire { name, lease }, connection);
-                let claim = claim.map_err(|error| match error {
-                    AcquireError::Closed => Farewell::ShuttingDown,
-                    AcquireError::Full => Farewell::LimitReached,
-                })?;
-                heed(shared, connection, claim, &buffer[taken..filled]);
-                return Ok(claim);
+                let admitted = claim(shared, connection, Acquire { name, lease })?;
+                heed(shared, connection, admitted.0, &buffer[taken..filled]);
+                return Ok(admitted);
             }
             Err(error) => return Err(Some(Farewell::Protocol(error))),
         }
     }
+}
+
+/// Makes a claim, if the client may: the lease is looked at first, as its bytes come first, then the name, then how many there are.
+fn claim(shared: &Shared, connection: &Arc<Connection>, request: Acquire<'_>) -> Result<Admitted, Farewell> {
+    let Acquire { name, lease } = request;
+    if !shared.turnstile.allows(lease) {
+        return Err(Farewell::LeaseTooLong);
+    }
+    if !shared.policy.load().allows(&connection.identity(), name) {
+        shared.witness().note_denial(connection, name);
+        return Err(Farewell::NotAuthorized);
+    }
+    let admission = shared.turnstile.admit(connection).map_err(|LimitReached| {
+        shared.witness().metrics.limit_refusals.inc();
+        Farewell::LimitReached
+    })?;
+    let claim = shared.shards.acquire(request, connection).map_err(|error| match error {
+        AcquireError::Closed => Farewell::ShuttingDown,
+        AcquireError::Full => Farewell::LimitReached,
+    })?;
+    Ok((claim, admission))
 }
 
 /// From the claim to the session's end.
@@ -116,6 +160,10 @@ async fn attend(shared: &Shared, connection: &Connection, claim: Claim) -> Ended
         };
         if is_proof(failure) {
             return leave(shared, claim, ReleaseReason::Graceful);
+        }
+        if failure == io::ErrorKind::InvalidData {
+            let _ended = leave(shared, claim, ReleaseReason::ProtocolError);
+            return Ended::WithFarewell;
         }
         tracing::debug!(peer = %connection.peer(), %failure, "the connection failed; a holder keeps its claim for its lease");
         return match shared.shards.withdraw(claim, ReleaseReason::IoTimeout) {
@@ -154,6 +202,7 @@ fn heed(shared: &Shared, connection: &Connection, claim: Claim, bytes: &[u8]) {
 /// Ends the claim of a client that broke the protocol, and tells it.
 fn break_off(shared: &Shared, connection: &Connection, claim: Claim, error: ProtocolError) {
     tracing::debug!(peer = %connection.peer(), code = %error.code(), %error, "protocol error");
+    shared.witness().metrics.count_protocol_error(error.code());
     if shared.shards.release(claim, ReleaseReason::ProtocolError).is_ok() {
         connection.end(Some(Farewell::Protocol(error)));
     }
@@ -163,13 +212,15 @@ fn break_off(shared: &Shared, connection: &Connection, claim: Claim, error: Prot
 async fn part(shared: &Shared, connection: &Connection) {
     let farewell = async {
         connection.drain_outbox().await?;
+        connection.close_tls();
+        connection.drain_outbox().await?;
         connection.shut_sending()?;
         let drain = async {
             let mut heard = 0;
             while heard < DRAIN_BYTES {
                 connection.readable().await?;
                 let mut buffer = [0; DRAIN_READ_BYTES];
-                match connection.try_read(&mut buffer) {
+                match connection.try_read_raw(&mut buffer) {
                     Ok(0) => break,
                     Ok(bytes) => heard += bytes,
                     Err(error) if is_passing(&error) => {}

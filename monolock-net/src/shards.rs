@@ -6,10 +6,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use monolock_core::{
-    Acquire, AcquireError, Effect, Effects, LockEngine, ReleaseReason, SessionId, Standing, Timestamp, TokenSequence,
-    UnknownSession,
+    Acquire, AcquireError, Effect, Effects, LockEngine, LockNameRef, LockView, ReleaseReason, SessionId, Standing,
+    Timestamp, TokenSequence, UnknownSession,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -17,6 +18,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::outbox::{Farewell, Reply};
+use crate::witness::Witness;
 
 #[derive(Debug)]
 pub(crate) struct Shards {
@@ -24,6 +26,9 @@ pub(crate) struct Shards {
     hasher: RandomState,
     tokens: Arc<TokenSequence>,
     clock: Clock,
+    /// When the grace after the start is over.
+    grants_from: Timestamp,
+    witness: Witness,
 }
 
 /// A session of the server: which shard knows it, and as what.
@@ -41,9 +46,9 @@ struct Shard {
 }
 
 #[derive(Debug)]
-struct State {
-    engine: LockEngine<RandomState>,
-    effects: Effects,
+pub(crate) struct State {
+    pub(crate) engine: LockEngine<RandomState>,
+    pub(crate) effects: Effects,
     /// The connection of each session, at the session's index.
     connections: Vec<Option<Arc<Connection>>>,
     /// Whose outbox has got something, in the order of the effects.
@@ -52,47 +57,79 @@ struct State {
     armed: Timestamp,
 }
 
+/// One input to one engine, while it is taken in.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) wall: SystemTime,
+    pub(crate) state: &'a mut State,
+    pub(crate) witness: &'a Witness,
+}
+
 impl Shards {
-    pub(crate) fn new(count: NonZeroUsize, clock: Clock) -> Self {
-        let tokens = Arc::new(TokenSequence::new());
-        let all = (0..count.get()).map(|_| Shard::new(Arc::clone(&tokens))).collect();
-        Self { all, hasher: RandomState::new(), tokens, clock }
+    pub(crate) fn new(
+        count: NonZeroUsize,
+        clock: Clock,
+        grace: Duration,
+        tokens: Arc<TokenSequence>,
+        witness: Witness,
+    ) -> Self {
+        let grants_from = clock.now().saturating_add(grace);
+        let all = (0..count.get()).map(|_| Shard::new(Arc::clone(&tokens), grants_from)).collect();
+        Self { all, hasher: RandomState::new(), tokens, clock, grants_from, witness }
     }
 
     pub(crate) const fn count(&self) -> usize {
         self.all.len()
     }
 
+    /// How long the server has been there.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.clock.now().since(Timestamp::ORIGIN)
+    }
+
+    /// How long nothing is granted yet.
+    pub(crate) fn start_grace_remaining(&self) -> Duration {
+        self.grants_from.since(self.clock.now())
+    }
+
+    pub(crate) const fn witness(&self) -> &Witness {
+        &self.witness
+    }
+
     /// Claims a lock for a connection, and sends the first answer.
     pub(crate) fn acquire(&self, request: Acquire<'_>, connection: &Arc<Connection>) -> Result<Claim, AcquireError> {
-        let shard = self.shard_of(request.name.as_str());
-        let session = self.input(shard, |state, now| {
+        let shard = self.shard_of(request.name);
+        let session = self.input(shard, |mut turn| {
             // The past first: a session that ends by it may leave its index to the new one.
-            state.engine.tick(now, &mut state.effects);
-            state.route();
-            let session = state.engine.acquire(now, request, &mut state.effects)?;
-            state.connect(session, Arc::clone(connection));
+            turn.settle();
+            let session = turn.state.engine.acquire(turn.now, request, &mut turn.state.effects)?;
+            turn.state.connect(session, Arc::clone(connection));
             Ok(session)
         })?;
+        self.witness.metrics.acquires.inc();
         Ok(Claim { shard, session })
     }
 
     /// Takes so many heartbeats in, and answers each.
     pub(crate) fn heartbeats(&self, claim: Claim, count: usize) -> Result<(), UnknownSession> {
-        self.input(claim.shard, |state, now| {
+        self.witness.metrics.heartbeats.inc_by(count as u64);
+        self.input(claim.shard, |Turn { now, state, .. }| {
             (0..count).try_for_each(|_| state.engine.heartbeat(now, claim.session, &mut state.effects))
         })
     }
 
     /// Ends a session, and tells whoever is promoted by it.
     pub(crate) fn release(&self, claim: Claim, why: ReleaseReason) -> Result<(), UnknownSession> {
-        self.input(claim.shard, |state, now| state.engine.release(now, claim.session, why, &mut state.effects))
+        self.input(claim.shard, |Turn { now, state, .. }| {
+            state.engine.release(now, claim.session, why, &mut state.effects)
+        })
     }
 
     /// Ends a session if it waits; says where it stood.
     pub(crate) fn withdraw(&self, claim: Claim, why: ReleaseReason) -> Result<Standing, UnknownSession> {
-        self.input(claim.shard, |state, now| {
-            state.engine.tick(now, &mut state.effects);
+        self.input(claim.shard, |mut turn| {
+            turn.settle();
+            let Turn { now, state, .. } = turn;
             let standing = state.engine.session(claim.session).ok_or(UnknownSession)?.standing();
             if standing == Standing::Waiting {
                 state.engine.release(now, claim.session, why, &mut state.effects)?;
@@ -103,8 +140,16 @@ impl Shards {
 
     /// Ends all sessions, tells each, and takes no more. Nobody is promoted.
     pub(crate) fn close(&self) {
+        self.witness.note_closing();
         for shard in 0..self.count() {
-            self.input(shard, |state, now| state.engine.close(now, &mut state.effects));
+            self.input(shard, |Turn { now, state, .. }| state.engine.close(now, &mut state.effects));
+        }
+    }
+
+    /// Looks at what time and new tokens have brought.
+    pub(crate) fn tick(&self) {
+        for shard in 0..self.count() {
+            self.input(shard, |Turn { now, state, .. }| state.engine.tick(now, &mut state.effects));
         }
     }
 
@@ -112,7 +157,7 @@ impl Shards {
     pub(crate) async fn expire(&self, shard: usize) {
         loop {
             // A timer may fire a little early or late, so the clock is asked after each wake.
-            let armed = self.input(shard, |state, now| {
+            let armed = self.input(shard, |Turn { now, state, .. }| {
                 state.engine.tick(now, &mut state.effects);
                 state.armed = state.next_deadline();
                 state.armed
@@ -129,13 +174,14 @@ impl Shards {
     }
 
     /// One input to one engine: under the lock what happens in memory, after it what goes to the sockets.
-    fn input<T>(&self, shard: usize, input: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+    pub(crate) fn input<T>(&self, shard: usize, input: impl FnOnce(Turn<'_>) -> T) -> T {
         let shard = &self.all[shard];
         let mut state = shard.state.lock();
         // Stamped under the lock, so that an engine's inputs come in the order of their times.
-        self.tokens.lift_to_unix_second(Clock::unix_second());
-        let outcome = input(&mut state, self.clock.now());
-        state.route();
+        let (now, wall) = (self.clock.now(), Clock::wall());
+        self.tokens.lift_to_unix_second(Clock::unix_second(wall));
+        let outcome = input(Turn { now, wall, state: &mut state, witness: &self.witness });
+        state.route(wall, &self.witness);
         let deadline = state.next_deadline();
         if deadline < state.armed {
             state.armed = deadline;
@@ -146,19 +192,47 @@ impl Shards {
         for connection in touched {
             connection.flush();
         }
+        self.witness.report();
         outcome
     }
 
-    fn shard_of(&self, name: &str) -> usize {
-        let hash = self.hasher.hash_one(name);
+    /// Looks at every claimed lock, a few at a time, so that no shard is held up for long.
+    pub(crate) fn look_at_locks(&self, mut look: impl FnMut(&LockView<'_>, Timestamp)) {
+        /// How many locks are looked at before others have a turn.
+        const LOCKS_PER_TURN: usize = 128;
+
+        for shard in &self.all {
+            let mut position = Some(0);
+            while let Some(from) = position.take() {
+                let state = shard.state.lock();
+                let now = self.clock.now();
+                for (at, lock) in state.engine.locks_from(from).take(LOCKS_PER_TURN) {
+                    look(&lock, now);
+                    position = Some(at + 1);
+                }
+            }
+        }
+    }
+
+    /// How many locks are claimed, and by how many sessions.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        self.all.iter().fold((0, 0), |(locks, sessions), shard| {
+            let state = shard.state.lock();
+            (locks + state.engine.lock_count(), sessions + state.engine.session_count())
+        })
+    }
+
+    /// The shard that knows the lock of this name.
+    pub(crate) fn shard_of(&self, name: LockNameRef<'_>) -> usize {
+        let hash = self.hasher.hash_one(name.as_str());
         usize::try_from(hash % self.count() as u64).expect("a remainder is smaller than the count")
     }
 }
 
 impl Shard {
-    fn new(tokens: Arc<TokenSequence>) -> Self {
+    fn new(tokens: Arc<TokenSequence>, grants_from: Timestamp) -> Self {
         let state = State {
-            engine: LockEngine::new(tokens, RandomState::new()),
+            engine: LockEngine::new(tokens, RandomState::new()).granting_from(grants_from),
             effects: Effects::new(),
             connections: Vec::new(),
             touched: Vec::new(),
@@ -168,12 +242,28 @@ impl Shard {
     }
 }
 
+impl Turn<'_> {
+    /// Lets what is due happen, and tells whom it concerns.
+    pub(crate) fn settle(&mut self) {
+        self.state.engine.tick(self.now, &mut self.state.effects);
+        self.state.route(self.wall, self.witness);
+    }
+}
+
 impl State {
+    /// The connection of a living session.
+    pub(crate) fn connection(&self, session: SessionId) -> Option<&Arc<Connection>> {
+        self.connections.get(session.index())?.as_ref()
+    }
+
     /// Carries each effect to the outbox of its session's connection.
-    fn route(&mut self) {
+    fn route(&mut self, wall: SystemTime, witness: &Witness) {
         let Self { effects, connections, touched, .. } = self;
         for effect in effects.drain() {
             let place = &mut connections[effect.session().index()];
+            if let Some(connection) = place {
+                witness.see(wall, &effect, connection);
+            }
             let connection = match effect {
                 Effect::Granted { token, .. } => push(place.as_ref(), Reply::Acquired(token)),
                 Effect::Queued { .. } => push(place.as_ref(), Reply::Waiting),

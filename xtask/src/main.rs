@@ -35,7 +35,7 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
-    /// Measures the handover beside a bare relay: needs a quiet machine.
+    /// Measures handover and heartbeat, beside a bare relay and with TLS, audit and metrics: needs a quiet machine.
     ///
     /// What follows `bench` is handed to the benchmark; `cargo xtask bench --help` tells.
     #[command(disable_help_flag = true)]

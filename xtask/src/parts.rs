@@ -10,62 +10,122 @@ pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) needs: &'static [Need],
-    /// What cargo is called with.
+    /// What is called, one after the other.
+    steps: &'static [Step],
+}
+
+/// One call of a program.
+#[derive(Debug)]
+struct Step {
+    program: Program,
     arguments: &'static [&'static str],
-    /// Flags for rustdoc, where warnings have no flag of cargo's own.
-    rustdoc: Option<&'static str>,
+    /// Where it is called, from the root of the repository.
+    directory: &'static str,
+    /// A variable that is set for it.
+    variable: Option<(&'static str, &'static str)>,
+}
+
+/// What is called.
+#[derive(Debug)]
+enum Program {
+    /// The cargo that runs this.
+    Cargo,
 }
 
 /// A tool that is not part of every Rust toolchain.
 #[derive(Debug)]
 pub(crate) struct Need {
     pub(crate) tool: &'static str,
-    /// How cargo is asked for it.
-    probe: &'static [&'static str],
+    probe: Probe,
     /// What a person types to get it.
     pub(crate) install: &'static str,
 }
 
-const RUSTFMT: Need = Need { tool: "rustfmt", probe: &["fmt", "--version"], install: "rustup component add rustfmt" };
-const CLIPPY: Need = Need { tool: "clippy", probe: &["clippy", "--version"], install: "rustup component add clippy" };
+/// How it is found out whether a tool is there.
+#[derive(Debug)]
+enum Probe {
+    /// Cargo is asked for it.
+    Cargo(&'static [&'static str]),
+    /// It is a program, in a directory of the search path or where Debian has programs for root.
+    Program(&'static str),
+}
+
+const RUSTFMT: Need =
+    Need { tool: "rustfmt", probe: Probe::Cargo(&["fmt", "--version"]), install: "rustup component add rustfmt" };
+const CLIPPY: Need =
+    Need { tool: "clippy", probe: Probe::Cargo(&["clippy", "--version"]), install: "rustup component add clippy" };
+const OPENSSL: Need = Need { tool: "openssl", probe: Probe::Program("openssl"), install: "apt-get install openssl" };
+const PROMETHEUS: Need =
+    Need { tool: "prometheus", probe: Probe::Program("prometheus"), install: "apt-get install prometheus" };
+const PROMTOOL: Need =
+    Need { tool: "promtool", probe: Probe::Program("promtool"), install: "apt-get install prometheus" };
+const LOGROTATE: Need =
+    Need { tool: "logrotate", probe: Probe::Program("logrotate"), install: "apt-get install logrotate" };
+const FAKETIME: Need =
+    Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
 
 pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "fmt",
         about: "the sources are formatted",
         needs: &[RUSTFMT],
-        arguments: &["fmt", "--all", "--check"],
-        rustdoc: None,
+        steps: &[cargo_with(&["fmt", "--all", "--check"])],
     },
     Part {
         name: "clippy",
         about: "no lint complains, of any target",
         needs: &[CLIPPY],
-        arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
-        rustdoc: None,
+        steps: &[cargo_with(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ])],
     },
     Part {
         name: "tests",
         about: "unit and integration tests, examples",
         needs: &[],
-        arguments: &["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"],
-        rustdoc: None,
+        steps: &[cargo_with(&["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"])],
+    },
+    Part {
+        name: "operations",
+        about: "the server among the tools of those who run it",
+        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, FAKETIME],
+        steps: &[cargo_with(&[
+            "test",
+            "--workspace",
+            "--features",
+            "monolock-bin/outside-tools",
+            "--test",
+            "operations",
+            "--locked",
+        ])],
     },
     Part {
         name: "doctests",
         about: "the examples in the documentation",
         needs: &[],
-        arguments: &["test", "--workspace", "--doc", "--locked"],
-        rustdoc: None,
+        steps: &[cargo_with(&["test", "--workspace", "--doc", "--locked"])],
     },
     Part {
         name: "docs",
         about: "the documentation builds without a warning",
         needs: &[],
-        arguments: &["doc", "--workspace", "--no-deps", "--locked"],
-        rustdoc: Some("-D warnings"),
+        steps: &[Step {
+            variable: Some(("RUSTDOCFLAGS", "-D warnings")),
+            ..cargo_with(&["doc", "--workspace", "--no-deps", "--locked"])
+        }],
     },
 ];
+
+const fn cargo_with(arguments: &'static [&'static str]) -> Step {
+    Step { program: Program::Cargo, arguments, directory: ".", variable: None }
+}
 
 impl Part {
     /// Runs it, with its output shown.
@@ -73,20 +133,34 @@ impl Part {
     /// # Errors
     /// What was called and how it ended.
     pub(crate) fn run(&self) -> Result<(), String> {
-        let mut command = Command::new(cargo());
-        command.args(self.arguments);
-        if let Some(flags) = self.rustdoc {
-            command.env("RUSTDOCFLAGS", flags);
-        }
+        self.steps.iter().try_for_each(Step::run)
+    }
+}
+
+impl Step {
+    fn run(&self) -> Result<(), String> {
+        let Self { program, arguments, directory, variable } = self;
+        let mut command = match program {
+            Program::Cargo => Command::new(cargo()),
+        };
+        command.args(*arguments).current_dir(directory).envs(*variable);
         run(&mut command)
     }
 }
 
 impl Need {
     pub(crate) fn is_met(&self) -> bool {
-        let mut probe = Command::new(cargo());
-        probe.args(self.probe).stdout(Stdio::null()).stderr(Stdio::null());
-        probe.status().is_ok_and(|status| status.success())
+        match self.probe {
+            Probe::Cargo(arguments) => {
+                let mut probe = Command::new(cargo());
+                probe.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+                probe.status().is_ok_and(|status| status.success())
+            }
+            Probe::Program(name) => {
+                let path = env::var_os("PATH").unwrap_or_default();
+                env::split_paths(&path).chain(["/usr/sbin".into()]).any(|directory| directory.join(name).is_file())
+            }
+        }
     }
 }
 

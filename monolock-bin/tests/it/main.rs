@@ -1,7 +1,14 @@
 //! The command as its users meet it: the real executable, real signals, real sockets.
 
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+mod access_list;
+mod audit;
 mod command_line;
 mod demo;
+mod docs;
+mod limits;
+mod restart;
 mod run;
 mod serve;
 mod support;

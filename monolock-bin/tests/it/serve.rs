@@ -127,11 +127,11 @@ fn a_second_signal_ends_the_stop_at_once() {
 }
 
 #[test]
-fn sighup_changes_nothing() {
+fn sighup_without_files_changes_nothing() {
     let server = Server::start();
     let mut holder = server.hold("jobs");
     server.process.signal(Signal::SIGHUP);
-    server.process.stderr_line("nothing to reload");
+    server.process.stderr_line("reloaded");
     holder.heartbeat();
     holder.expect_acquired();
 }

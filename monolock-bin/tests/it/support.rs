@@ -1,22 +1,24 @@
 //! Processes, raw sessions and a scripted server, each of which waits for what it expects, and not for ever.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
-
+use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use monolock_core::wire::{ClientFrame, ServerFrame, decode_server};
 use monolock_core::{Lease, LockName};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
+use socket2::SockRef;
 
 /// Whatever is expected has come by then, on the slowest machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -112,13 +114,30 @@ impl Process {
 
     /// The first line on stderr that has `text` in it.
     pub(crate) fn stderr_line(&self, text: &str) -> String {
+        self.stderr_line_of(&[text])
+    }
+
+    /// The first line on stderr that has one of the texts in it.
+    pub(crate) fn stderr_line_of(&self, texts: &[&str]) -> String {
         loop {
-            let line =
-                self.stderr.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no {text:?} on stderr: {error}"));
-            if line.contains(text) {
+            let line = self
+                .stderr
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|error| panic!("none of {texts:?} on stderr: {error}"));
+            if texts.iter().any(|text| line.contains(text)) {
                 return line;
             }
         }
+    }
+
+    /// What it has said on stderr since it was last read, up to now.
+    pub(crate) fn stderr_lines_so_far(&self) -> Vec<String> {
+        self.stderr.try_iter().collect()
+    }
+
+    /// What it has said on stderr since it was last read, to the end. For a process that ends.
+    pub(crate) fn stderr_rest(&self) -> Vec<String> {
+        std::iter::from_fn(|| self.stderr.recv_timeout(PATIENCE).ok()).collect()
     }
 
     /// Waits for its end, and says how it ended, as a shell reports it.
@@ -154,10 +173,10 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
 /// Waits until a signal has stopped the process.
 #[cfg(target_os = "linux")]
 pub(crate) fn expect_stopped(pid: impl std::fmt::Display) {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "));
     while !is_stopped() {
-        assert!(std::time::Instant::now() < deadline, "process {pid} does not stop");
+        assert!(Instant::now() < deadline, "process {pid} does not stop");
         thread::yield_now();
     }
 }
@@ -181,7 +200,7 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> Session {
-        Session::new(TcpStream::connect(self.address).unwrap())
+        Session::connect(self.address)
     }
 
     /// A session that owns the lock.
@@ -194,16 +213,125 @@ impl Server {
 
     /// A session in the lock's queue.
     pub(crate) fn queue(&self, name: &str) -> Session {
+        self.queue_with(name, 60_000)
+    }
+
+    /// A session in the lock's queue, with this lease.
+    pub(crate) fn queue_with(&self, name: &str, lease_ms: u32) -> Session {
         let mut session = self.connect();
-        session.acquire(name, 60_000);
+        session.acquire(name, lease_ms);
         session.expect(Frame::Waiting);
         session
     }
 }
 
+/// A server that also shows what it counts, in `--ops-listen`.
+pub(crate) struct Watched {
+    pub(crate) server: Server,
+    pub(crate) ops: SocketAddr,
+}
+
+impl Watched {
+    pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
+        Self::start_with(monolock(arguments))
+    }
+
+    pub(crate) fn start_with(mut command: Command) -> Self {
+        let server = Server::start_with({
+            command.args(["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]);
+            command
+        });
+        let ops = logged_address(&server.process.stderr_line("serving the ops endpoints"));
+        Self { server, ops }
+    }
+
+    /// The value of a metric, by its name and labels as they are written.
+    #[track_caller]
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let page = http_get(self.ops, "/metrics");
+        let mut values = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        values.next().unwrap_or_else(|| panic!("no {name} in:\n{page}")).parse().unwrap()
+    }
+
+    /// Waits until a metric is as it should be.
+    #[track_caller]
+    pub(crate) fn expect_metric(&self, name: &str, is_right: impl Fn(f64) -> bool) {
+        until(|| is_right(self.metric(name)), || format!("{name} is {}", self.metric(name)));
+    }
+}
+
+/// Waits until something is so; says how it is instead, if it never is.
+#[track_caller]
+pub(crate) fn until(is_so: impl Fn() -> bool, or: impl Fn() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{}", or());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What is served at this path.
+#[track_caller]
+pub(crate) fn http_get(address: SocketAddr, path: &str) -> String {
+    http(address, "GET", path)
+}
+
+/// The answer to a request that succeeds.
+#[track_caller]
+pub(crate) fn http(address: SocketAddr, method: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{method} {path}: {answer}");
+    body.to_owned()
+}
+
+/// The events in an audit log, of which every line is whole.
+#[track_caller]
+pub(crate) fn audit_events(log: &str) -> Vec<Value> {
+    assert!(log.is_empty() || log.ends_with('\n'), "the last line is torn: {log:?}");
+    log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// Waits until a file has so many audit events in it, and says which.
+#[track_caller]
+pub(crate) fn expect_events(file: &Path, count: usize) -> Vec<Value> {
+    // A line that is being written is not there yet.
+    let whole = || {
+        let log = std::fs::read_to_string(file).unwrap_or_default();
+        log[..log.rfind('\n').map_or(0, |end| end + 1)].to_owned()
+    };
+    until(|| whole().lines().count() >= count, || format!("{count} events were expected in:\n{}", whole()));
+    audit_events(&whole())
+}
+
+/// The events' names and locks, for a glance.
+pub(crate) fn outline(events: &[Value]) -> Vec<String> {
+    let word = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
+    events.iter().map(|event| format!("{} {}", word(event, "event"), word(event, "lock"))).collect()
+}
+
+/// Asserts that a `released` stands before the next `granted` of its lock, under the same token, and that there is one for each.
+#[track_caller]
+pub(crate) fn assert_complete(events: &[Value]) {
+    let mut holders = HashMap::new();
+    for event in events {
+        let (lock, token) = (event["lock"].as_str().unwrap(), &event["token"]);
+        match event["event"].as_str().unwrap() {
+            "granted" => assert_eq!(holders.insert(lock, token), None, "granted while held: {event}"),
+            "released" => assert_eq!(holders.remove(lock), Some(token), "released by another: {event}"),
+            _ => {}
+        }
+    }
+    assert!(holders.is_empty(), "granted and never released: {holders:?}");
+}
+
 /// The address in the line that a server logs when it listens.
 pub(crate) fn logged_address(line: &str) -> SocketAddr {
-    let event: serde_json::Value = serde_json::from_str(line).unwrap();
+    let event: Value = serde_json::from_str(line).unwrap();
     event["address"].as_str().unwrap().parse().unwrap()
 }
 
@@ -217,6 +345,28 @@ pub(crate) enum Frame {
     End,
 }
 
+impl Frame {
+    /// Takes the first whole frame off.
+    pub(crate) fn take(unread: &mut Vec<u8>) -> Option<Self> {
+        let (frame, bytes) = decode_server(unread).unwrap()?;
+        let frame = match frame {
+            ServerFrame::Waiting => Self::Waiting,
+            ServerFrame::Acquired { token } => Self::Acquired(token.get()),
+            ServerFrame::Error { code, .. } => Self::Error(code.0),
+        };
+        unread.drain(..bytes);
+        Some(frame)
+    }
+}
+
+/// An `ACQUIRE`, in bytes.
+pub(crate) fn acquire(name: &str, lease_ms: u32) -> Vec<u8> {
+    let (name, lease) = (LockName::new(name).unwrap(), Lease::from_millis(lease_ms).unwrap());
+    let mut bytes = Vec::new();
+    ClientFrame::Acquire { lease, name: name.as_name_ref() }.encode(&mut bytes);
+    bytes
+}
+
 /// A raw connection to a server.
 pub(crate) struct Session {
     pub(crate) stream: TcpStream,
@@ -224,17 +374,33 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn new(stream: TcpStream) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// `None` where nobody listens any more.
+    pub(crate) fn try_connect(address: SocketAddr) -> Option<Self> {
+        TcpStream::connect(address).ok().map(Self::over)
+    }
+
+    /// Lets go by a reset, as a process does that dies with words unread.
+    pub(crate) fn reset(self) {
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { stream, unread: Vec::new() }
     }
 
     pub(crate) fn acquire(&mut self, name: &str, lease_ms: u32) {
-        let (name, lease) = (LockName::new(name).unwrap(), Lease::from_millis(lease_ms).unwrap());
-        let mut bytes = Vec::new();
-        ClientFrame::Acquire { lease, name: name.as_name_ref() }.encode(&mut bytes);
-        self.stream.write_all(&bytes).unwrap();
+        // A server that is stopping may have closed it; what it said about that is still to be read.
+        let _ = self.stream.write_all(&acquire(name, lease_ms));
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
     }
 
     pub(crate) fn heartbeat(&mut self) {
@@ -243,13 +409,7 @@ impl Session {
 
     pub(crate) fn frame(&mut self) -> Frame {
         loop {
-            if let Some((frame, bytes)) = decode_server(&self.unread).unwrap() {
-                let frame = match frame {
-                    ServerFrame::Waiting => Frame::Waiting,
-                    ServerFrame::Acquired { token } => Frame::Acquired(token.get()),
-                    ServerFrame::Error { code, .. } => Frame::Error(code.0),
-                };
-                self.unread.drain(..bytes);
+            if let Some(frame) = Frame::take(&mut self.unread) {
                 return frame;
             }
             let mut bytes = [0; 512];

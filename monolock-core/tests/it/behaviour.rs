@@ -321,3 +321,39 @@ fn tokens_follow_the_wall_clock_up_and_never_down() {
         ",
     );
 }
+
+#[test]
+fn without_tokens_claims_only_queue_and_are_granted_in_order_when_there_are_new_ones() {
+    check(
+        "
+        tokens below 3
+         0s acquire jobs a lease=10s   -> a granted #1
+         0s acquire jobs b lease=60s   -> b queued behind 1
+         0s acquire jobs c lease=60s   -> c queued behind 2
+         1s acquire mail d lease=60s   -> d granted #2
+         2s release a                  -> a released #1
+         2s acquire news e lease=60s   -> e queued behind 0
+         3s acquire jobs f lease=60s   -> f queued behind 2
+         4s heartbeat b                -> b waits
+         4s release b                  -> b withdrawn
+        tokens below 100
+         5s tick                       -> c granted #4; e granted #5
+         6s release c                  -> c released #4; f granted #6
+        ",
+    );
+}
+
+#[test]
+fn without_tokens_a_waiter_still_expires_and_the_last_one_leaves_nothing() {
+    check(
+        "
+        tokens below 1
+         0s acquire jobs a lease=10s   -> a queued behind 0
+        show jobs                      -> a waits
+        10s tick                       -> a expired
+        show jobs                      -> nobody
+        tokens below 9
+        11s acquire jobs b lease=10s   -> b granted #2
+        ",
+    );
+}

@@ -8,7 +8,7 @@
 //! 11s tick                        -> b expired #2
 //! ```
 //!
-//! Also: `close`, `wall 3s` (the wall clock shows that second since 1970), `show jobs` (who holds, who waits) and `deadline`, which look
+//! Also: `close`, `wall 3s` (the wall clock shows that second since 1970), `tokens below 3` (there are no others), `show jobs` (who holds, who waits) and `deadline`, which look
 //! and are no input. `granting from 3s` stands first if it stands at all. A duration is checked where the script says one:
 //! `b granted #2 waited=2s`. Nothing is said as `nothing`.
 
@@ -66,6 +66,10 @@ impl World {
             }
             ["wall", second] => {
                 self.tokens.lift_to_unix_second(duration(second).as_secs());
+                return String::new();
+            }
+            ["tokens", "below", end] => {
+                self.tokens.reserve_below(end.parse().unwrap());
                 return String::new();
             }
             ["show", lock] => return self.show(lock),

@@ -6,15 +6,19 @@
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails where it stands")]
 #![expect(clippy::unchecked_time_subtraction, reason = "a test that goes before its beginning fails where it stands")]
 
+mod child;
 mod client;
+mod http;
 mod server;
 
+mod admin;
 mod embedded;
 mod errors;
 mod frames;
 mod hostile;
 mod leases;
 mod many_threads;
+mod ops;
 mod queue;
 mod stop;
 mod transport;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use monolock_net::{Server, ServerHandle, raise_descriptor_limit};
+use monolock_net::{AdminListen, Server, ServerBuilder, ServerHandle, raise_descriptor_limit};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -24,6 +24,8 @@ const LONG_IO_TIMEOUT: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub(crate) struct TestServer {
     address: SocketAddr,
+    admin: Option<AdminListen>,
+    ops: Option<SocketAddr>,
     handle: ServerHandle,
     runtime: Handle,
     /// Where time passes on demand only.
@@ -53,20 +55,29 @@ enum Time {
 impl TestServer {
     /// In real time, without an io-timeout worth the name.
     pub(crate) fn start() -> Self {
-        Self::start_in(Time::Real, LONG_IO_TIMEOUT)
+        Self::start_in(Time::Real, LONG_IO_TIMEOUT, |builder| builder)
+    }
+
+    /// In real time, with more settings.
+    pub(crate) fn with(set_up: impl FnOnce(ServerBuilder) -> ServerBuilder + Send + 'static) -> Self {
+        Self::start_in(Time::Real, LONG_IO_TIMEOUT, set_up)
     }
 
     /// In real time.
     pub(crate) fn with_io_timeout(io_timeout: Duration) -> Self {
-        Self::start_in(Time::Real, io_timeout)
+        Self::start_in(Time::Real, io_timeout, |builder| builder)
     }
 
     /// In a time that passes by [`advance`](Self::advance) alone.
     pub(crate) fn with_time_on_demand(io_timeout: Duration) -> Self {
-        Self::start_in(Time::OnDemand, io_timeout)
+        Self::start_in(Time::OnDemand, io_timeout, |builder| builder)
     }
 
-    fn start_in(time: Time, io_timeout: Duration) -> Self {
+    fn start_in(
+        time: Time,
+        io_timeout: Duration,
+        set_up: impl FnOnce(ServerBuilder) -> ServerBuilder + Send + 'static,
+    ) -> Self {
         let (started, starting) = mpsc::channel();
         let (advance, advances) = unbounded_channel();
         let thread = thread::spawn(move || {
@@ -75,15 +86,15 @@ impl TestServer {
                 Time::OnDemand => Builder::new_current_thread().enable_all().start_paused(true).build(),
             };
             runtime.unwrap().block_on(async {
-                let server = Server::builder()
+                let builder = Server::builder()
                     .listen(own_address())
                     .io_timeout(io_timeout)
-                    .shards(NonZeroUsize::new(SHARDS).unwrap())
-                    .bind()
-                    .unwrap();
-                started.send((server.local_addr(), server.handle(), Handle::current())).unwrap();
+                    .shards(NonZeroUsize::new(SHARDS).unwrap());
+                let server = set_up(builder).bind().unwrap();
+                let addresses = (server.local_addr(), server.admin_addr().cloned(), server.ops_addr());
+                started.send((addresses, server.handle(), Handle::current())).unwrap();
                 match time {
-                    Time::Real => server.run().await,
+                    Time::Real => server.run().await.unwrap(),
                     Time::OnDemand => run_on_demand(server, advances).await,
                 }
                 let returned = Instant::now();
@@ -91,13 +102,27 @@ impl TestServer {
                 Stopped { returned, tasks_left: Handle::current().metrics().num_alive_tasks() }
             })
         });
-        let (address, handle, runtime) = starting.recv().unwrap();
+        let ((address, admin, ops), handle, runtime) = starting.recv().unwrap();
         let time = (time == Time::OnDemand).then_some(advance);
-        Self { address, handle, runtime, time, thread: Some(thread) }
+        Self { address, admin, ops, handle, runtime, time, thread: Some(thread) }
     }
 
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its admin API is, which is served by TCP.
+    #[track_caller]
+    pub(crate) fn admin(&self) -> SocketAddr {
+        match self.admin {
+            Some(AdminListen::Tcp(address)) => address,
+            None | Some(AdminListen::Unix(_)) => panic!("no admin API is served by TCP"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn ops(&self) -> SocketAddr {
+        self.ops.expect("health and metrics are served")
     }
 
     pub(crate) const fn handle(&self) -> &ServerHandle {
@@ -202,7 +227,7 @@ async fn run_on_demand(server: Server, mut advances: UnboundedReceiver<Advance>)
     let returned = loop {
         tokio::select! {
             biased;
-            () = &mut running => break true,
+            stopped = &mut running => break stopped.is_ok(),
             advance = advances.recv() => match advance {
                 Some(Advance { by, done }) => {
                     // What has begun begins before the time passes.
@@ -218,7 +243,7 @@ async fn run_on_demand(server: Server, mut advances: UnboundedReceiver<Advance>)
     drop(release);
     let _disconnected = hold.await.unwrap();
     if !returned {
-        running.await;
+        running.await.unwrap();
     }
 }
 
@@ -230,7 +255,7 @@ async fn settle() {
 }
 
 /// An address that no other server of this process listens on: so no test meets another's, and none runs out of ports.
-fn own_address() -> SocketAddr {
+pub(crate) fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     // Only Linux has all of 127.0.0.0/8 at hand.
     let host = if cfg!(target_os = "linux") {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use monolock_net::Server;
+use monolock_net::{Server, StartError};
 use tokio::runtime::Builder;
 
 use crate::client::{Client, LONG, PATIENCE, acquire};
@@ -80,7 +80,7 @@ fn a_stop_before_the_start_is_heeded() {
     runtime.block_on(async {
         let server = Server::builder().listen(([127, 0, 0, 1], 0).into()).bind().unwrap();
         server.handle().shutdown();
-        server.run().await;
+        server.run().await.unwrap();
     });
 }
 
@@ -96,7 +96,7 @@ fn a_stop_tells_those_that_nobody_has_accepted_yet() {
         client.error(0x01, FAREWELL);
     }
     drop(clients);
-    stopping.join().unwrap();
+    stopping.join().unwrap().unwrap();
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn an_io_timeout_of_zero_is_refused() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let refused = Server::builder().listen(([127, 0, 0, 1], 0).into()).io_timeout(Duration::ZERO).bind();
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert!(matches!(refused, Err(StartError::ZeroIoTimeout)));
     });
 }
 
@@ -157,7 +157,7 @@ fn run_until_stops_when_it_is_told() {
     stop.send(()).unwrap();
     holder.error(0x01, FAREWELL);
     drop(holder);
-    runtime.block_on(running).unwrap();
+    runtime.block_on(running).unwrap().unwrap();
 }
 
 #[test]

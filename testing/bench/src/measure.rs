@@ -1,22 +1,51 @@
-//! The measuring client: blocking sockets and one thread, so that nothing but the server is measured.
+//! What is measured, and how soon one measurement follows the other.
 
 use std::fmt;
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use monolock_core::wire::{ClientFrame, ServerFrame, decode_server};
-use monolock_core::{Lease, LockNameRef};
-use socket2::SockRef;
+use crate::client::Claim;
+use crate::target::{Kind, Target};
 
-/// How soon one handover follows the other.
+/// What a client waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Measure {
+    /// From the holder's close to the waiter's reading of `ACQUIRED`.
+    Handover,
+    /// From a holder's `HEARTBEAT` to its answer.
+    Heartbeat,
+}
+
+/// How soon one measurement follows the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pace {
     /// At once: the cores are awake.
     Hot,
     /// After a pause: the cores have gone to sleep.
     Idle,
+}
+
+impl Measure {
+    pub(crate) const ALL: [Self; 2] = [Self::Handover, Self::Heartbeat];
+
+    /// Whether a server can be measured: the relay knows no heartbeat.
+    pub(crate) const fn knows(self, kind: Kind) -> bool {
+        match (self, kind) {
+            (Self::Heartbeat, Kind::Relay) => false,
+            (Self::Heartbeat | Self::Handover, _) => true,
+        }
+    }
+
+    /// Measures so many, and gives their median.
+    pub(crate) fn take(self, server: &Target, pace: Pace, count: usize) -> io::Result<Duration> {
+        let mut times = match self {
+            Self::Handover => handovers(server, pace, pace.share(count))?,
+            Self::Heartbeat => heartbeats(server, pace, pace.share(count))?,
+        };
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
+    }
 }
 
 impl Pace {
@@ -30,70 +59,67 @@ impl Pace {
     }
 
     /// With pauses a round is kept short.
-    const fn share(self, handovers: usize) -> usize {
+    const fn share(self, count: usize) -> usize {
         match self {
-            Self::Hot => handovers,
-            Self::Idle => handovers.div_ceil(5),
+            Self::Hot => count,
+            Self::Idle => count.div_ceil(5),
         }
+    }
+
+    fn rest(self) {
+        if !self.pause().is_zero() {
+            thread::sleep(self.pause());
+        }
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Handover => "handover",
+            Self::Heartbeat => "heartbeat and answer",
+        })
     }
 }
 
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hot => f.write_str("one after the other"),
-            Self::Idle => f.write_str("after 2 ms of rest"),
-        }
+        f.write_str(match self {
+            Self::Hot => "one after the other",
+            Self::Idle => "after 2 ms of rest",
+        })
     }
 }
 
-/// Measures handovers of one lock from one connection to the next, and gives their median.
-pub(crate) fn handovers(server: SocketAddr, pace: Pace, count: usize) -> io::Result<Duration> {
-    let mut times = Vec::new();
-    let mut holder = claim(server)?;
-    expect_acquired(&mut holder)?;
-    for _ in 0..pace.share(count) {
-        let mut waiter = claim(server)?;
-        expect_waiting(&mut waiter)?;
-        if !pace.pause().is_zero() {
-            thread::sleep(pace.pause());
-        }
+/// One lock goes from one connection to the next.
+fn handovers(server: &Target, pace: Pace, count: usize) -> io::Result<Vec<Duration>> {
+    let mut times = Vec::with_capacity(count);
+    let mut holder = Claim::make(server)?;
+    holder.expect_acquired()?;
+    for _ in 0..count {
+        let mut waiter = Claim::make(server)?;
+        waiter.expect_waiting()?;
+        pace.rest();
         let start = Instant::now();
         drop(holder);
-        expect_acquired(&mut waiter)?;
+        waiter.expect_acquired()?;
         times.push(start.elapsed());
         holder = waiter;
     }
-    times.sort_unstable();
-    Ok(times[times.len() / 2])
+    Ok(times)
 }
 
-fn claim(server: SocketAddr) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(server)?;
-    stream.set_nodelay(true)?;
-    // Closing sends a reset, so that no port of a past round is kept from the next.
-    SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
-    let name = LockNameRef::new("bench").expect("the name is valid");
-    let mut frame = Vec::new();
-    ClientFrame::Acquire { lease: Lease::MAX, name }.encode(&mut frame);
-    stream.write_all(&frame)?;
-    Ok(stream)
-}
-
-fn expect_waiting(stream: &mut TcpStream) -> io::Result<()> {
-    let mut frame = [0; 1];
-    stream.read_exact(&mut frame)?;
-    match decode_server(&frame) {
-        Ok(Some((ServerFrame::Waiting, _))) => Ok(()),
-        other => Err(io::Error::other(format!("WAITING was expected, and {other:?} came"))),
+/// One holder is heard.
+fn heartbeats(server: &Target, pace: Pace, count: usize) -> io::Result<Vec<Duration>> {
+    let mut times = Vec::with_capacity(count);
+    let mut holder = Claim::make(server)?;
+    holder.expect_acquired()?;
+    for _ in 0..count {
+        pace.rest();
+        let start = Instant::now();
+        holder.heartbeat()?;
+        holder.expect_acquired()?;
+        times.push(start.elapsed());
     }
-}
-
-fn expect_acquired(stream: &mut TcpStream) -> io::Result<()> {
-    let mut frame = [0; 9];
-    stream.read_exact(&mut frame)?;
-    match decode_server(&frame) {
-        Ok(Some((ServerFrame::Acquired { .. }, _))) => Ok(()),
-        other => Err(io::Error::other(format!("ACQUIRED was expected, and {other:?} came"))),
-    }
+    Ok(times)
 }

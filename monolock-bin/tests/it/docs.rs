@@ -1,0 +1,329 @@
+//! The manual says what the program does: every setting, metric, field and route is in it, and none that is not there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::{Server, http, http_get, logged_address, monolock, outcome, words};
+
+type Names = BTreeSet<String>;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join("docs").join(name)).unwrap()
+}
+
+/// All pages that a user reads, by their paths from the root.
+fn pages() -> BTreeMap<PathBuf, String> {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let pages = pages.chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
+    pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// What stands below a heading, down to the next of its rank.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("there is no {heading:?}"));
+    let rank = heading.split(' ').next().unwrap();
+    rest.split(&format!("\n{rank} ")).next().unwrap()
+}
+
+/// The rows of its tables whose first cell is code, cell by cell, without the marks of code.
+fn rows(text: &str) -> Vec<Vec<String>> {
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let cells = |row: &str| {
+        let row = row.trim_matches('|').replace("\\|", "\u{0}");
+        row.split('|').map(|cell| cell.trim().replace('`', "").replace('\u{0}', "|")).collect()
+    };
+    rows.map(cells).collect()
+}
+
+/// The words of a text that begin so and go on in these characters.
+fn words_beginning_with(text: &str, start: &str, goes_on: impl Fn(char) -> bool) -> Names {
+    let is_at_a_word = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || "_-./".contains(c));
+    let found = text.match_indices(start).filter(|(at, _)| is_at_a_word(*at));
+    found
+        .map(|(at, _)| {
+            let rest = &text[at + start.len()..];
+            let end = rest.find(|c| !goes_on(c)).unwrap_or(rest.len());
+            format!("{start}{}", &rest[..end])
+        })
+        .collect()
+}
+
+/// What a command's help says of its flags: with its value's name, the variable and the default.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Setting {
+    flag: String,
+    variable: String,
+    default: Option<String>,
+}
+
+fn settings(command: &str) -> BTreeSet<Setting> {
+    let help = outcome(&mut monolock(words(command).into_iter().chain(["--help"]))).stdout;
+    let mut settings: Vec<Setting> = Vec::new();
+    for line in help.lines() {
+        let said = |what: &str| line.trim().strip_prefix(what)?.strip_suffix(']').map(str::to_owned);
+        // What is set further in is prose.
+        if line.starts_with("      --") {
+            let flag = line.trim().replace(['<', '>'], "");
+            settings.push(Setting { flag, variable: String::new(), default: None });
+        } else if let Some(variable) = said("[env: ") {
+            settings.last_mut().unwrap().variable = variable;
+        } else if let Some(default) = said("[default: ") {
+            settings.last_mut().unwrap().default = Some(default);
+        }
+    }
+    settings.into_iter().collect()
+}
+
+const COMMANDS: [&str; 4] = ["serve", "run", "demo", "acl check"];
+
+#[test]
+fn each_setting_stands_on_the_page_with_its_variable_and_its_default() {
+    let configuration = page("configuration.md");
+    for command in COMMANDS {
+        let written = rows(section(&configuration, &format!("## monolock {command}")));
+        let written: BTreeSet<Setting> = written
+            .into_iter()
+            .map(|row| {
+                let [flag, variable, default, _what, ..] = &row[..] else { panic!("a short row: {row:?}") };
+                let default = Some(default.clone()).filter(|default| default != "off" && default != "required");
+                Setting { flag: flag.clone(), variable: variable.clone(), default }
+            })
+            .collect();
+        let real = settings(command);
+        assert!(!real.is_empty());
+        assert_eq!(written, real, "{command}: the page and the help");
+    }
+}
+
+#[test]
+fn no_page_knows_a_flag_or_a_variable_that_is_not_there() {
+    let all: Vec<Setting> = COMMANDS.iter().flat_map(|command| settings(command)).collect();
+    let mut flags: Names = all.iter().map(|setting| words(&setting.flag)[0].to_owned()).collect();
+    flags.extend(["--help", "--version"].map(str::to_owned));
+    let mut variables: Names = all.into_iter().map(|setting| setting.variable).collect();
+    // What `run` tells its command.
+    variables.extend(["MONOLOCK_LOCK", "MONOLOCK_TOKEN"].map(str::to_owned));
+    for (path, text) in pages() {
+        let written = words_beginning_with(&text, "MONOLOCK_", |c| c.is_ascii_uppercase() || c == '_');
+        assert_eq!(written.difference(&variables).collect::<Vec<_>>(), [""; 0], "{}", path.display());
+        // In fenced blocks stand the flags of other programs too.
+        let spans = text.split('`').filter(|span| span.starts_with("--") && !span.contains('\n'));
+        let written: Names =
+            spans.map(|span| span.split([' ', '=']).next().unwrap().to_owned()).filter(|flag| flag != "--").collect();
+        assert_eq!(written.difference(&flags).collect::<Vec<_>>(), [""; 0], "{}", path.display());
+    }
+}
+
+/// A metric's name without what its type adds, its type and its labels.
+type Metric = (String, String, Names);
+
+fn exported(exposition: &str) -> BTreeSet<Metric> {
+    let mut types: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut labels: BTreeMap<&str, Names> = BTreeMap::new();
+    for line in exposition.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            types.insert(name, kind);
+        } else if let Some((name, rest)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
+            let names = rest.split(',').filter_map(|label| label.split_once('=')).map(|(label, _)| label.to_owned());
+            labels.entry(name.trim_end_matches("_bucket")).or_default().extend(names);
+        }
+    }
+    let metric =
+        |(name, kind): (&str, &str)| (name.to_owned(), kind.to_owned(), labels.get(name).cloned().unwrap_or_default());
+    types.into_iter().map(metric).collect()
+}
+
+fn observed() -> (Server, String) {
+    let server = Server::start_with(monolock(words("--listen 127.0.0.1:0 --ops-listen 127.0.0.1:0")));
+    let ops = logged_address(&server.process.stderr_line("ops endpoints"));
+    let exposition = http_get(ops, "/metrics");
+    (server, exposition)
+}
+
+/// The values of a label.
+fn values(exposition: &str, label: &str) -> Names {
+    let start = format!("{label}=\"");
+    let values = exposition.lines().filter_map(|line| Some(line.split_once(&start)?.1.split_once('"')?.0.to_owned()));
+    values.collect()
+}
+
+#[test]
+fn each_metric_stands_on_the_page_with_its_type_and_labels_and_no_other() {
+    let (_server, exposition) = observed();
+    let page = page("observability.md");
+    let written: BTreeSet<Metric> = rows(section(&page, "## Metrics"))
+        .into_iter()
+        .map(|row| match &row[..] {
+            // The gauges of the present have no column for labels.
+            [name, kind, _what] => (name.clone(), kind.clone(), Names::new()),
+            [name, kind, labels, _what] => {
+                (name.clone(), kind.clone(), words(labels).into_iter().map(str::to_owned).collect())
+            }
+            row => panic!("a strange row: {row:?}"),
+        })
+        .collect();
+    let real = exported(&exposition);
+    let real: BTreeSet<Metric> =
+        real.into_iter().filter(|(name, ..)| cfg!(target_os = "linux") || !name.starts_with("process_")).collect();
+    assert_eq!(written, real);
+    for (label, row) in [("reason", "monolock_releases_total"), ("result", "monolock_reloads_total")] {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{row}`"))).unwrap();
+        for value in values(&exposition, label) {
+            assert!(row.contains(&format!("`{value}`")), "{label} {value:?} is not in: {row}");
+        }
+    }
+}
+
+#[test]
+fn no_page_knows_a_metric_that_is_not_there() {
+    let (_server, exposition) = observed();
+    let real: Names = exported(&exposition).into_iter().map(|(name, ..)| name).collect();
+    for (path, text) in pages() {
+        let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+        for start in ["monolock_", "process_"] {
+            for word in words_beginning_with(&text, start, is_part) {
+                let is_crate = ["monolock_client", "monolock_core", "monolock_net"].contains(&&*word);
+                let bare = ["_bucket", "_sum", "_count"].into_iter().find_map(|suffix| word.strip_suffix(suffix));
+                // The beginning of many names is said as such.
+                let is_beginning = word == start || word == "monolock_start_grace";
+                let is_there = real.contains(&word) || bare.is_some_and(|bare| real.contains(bare));
+                assert!(is_there || is_crate || is_beginning, "{}: {word}", path.display());
+            }
+        }
+    }
+}
+
+fn keys(object: &Value) -> Names {
+    object.as_object().unwrap().keys().cloned().collect()
+}
+
+fn names<const N: usize>(names: [&str; N]) -> Names {
+    names.map(str::to_owned).into()
+}
+
+/// The fields of each event, as the page has them.
+fn written_events(page: &str) -> BTreeMap<String, Names> {
+    let own: BTreeMap<String, Names> = rows(section(page, "## Events"))
+        .into_iter()
+        .map(|row| (row[0].clone(), row[2].split(", ").filter(|field| !field.is_empty()).map(str::to_owned).collect()))
+        .collect();
+    let described: Names =
+        rows(section(page, "## Fields")).into_iter().filter(|row| row.len() == 3).map(|row| row[0].clone()).collect();
+    let common: Names =
+        described.iter().filter(|field| !own.values().any(|own| own.contains(*field))).cloned().collect();
+    assert!(own.values().flatten().all(|field| described.contains(field)), "{described:?} lacks some of {own:?}");
+    own.into_iter().map(|(event, own)| (event, &common | &own)).collect()
+}
+
+#[test]
+fn each_audit_event_has_the_fields_that_the_page_gives_it() {
+    let page = page("audit.md");
+    let written = written_events(&page);
+    let real_names = names(["granted", "released", "denied", "force_release", "kick_waiter"]);
+    assert_eq!(written.keys().cloned().collect::<Names>(), real_names);
+
+    let flags = "--listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --audit-log -";
+    let server = Server::start_with(monolock(words(flags)));
+    let admin = logged_address(&server.process.stderr_line("admin API"));
+    let _holder = server.hold("jobs");
+    let waiter = server.queue("jobs");
+    let waiter = waiter.stream.local_addr().unwrap();
+    http(admin, "DELETE", &format!("/api/locks/jobs/waiters/{waiter}"));
+    http(admin, "POST", "/api/locks/jobs/release");
+    for expected in ["granted", "kick_waiter", "force_release", "released"] {
+        let line: Value = serde_json::from_str(&server.process.line()).unwrap();
+        assert_eq!(line["event"], expected);
+        assert_eq!(keys(&line), written[expected], "{expected}");
+    }
+
+    let lines: Vec<Value> = page
+        .lines()
+        .filter(|line| line.starts_with("{\"time\""))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for line in &lines {
+        assert_eq!(keys(line), written[line["event"].as_str().unwrap()], "an example of the page: {line}");
+    }
+    let shown: Names = lines.iter().map(|line| line["event"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(shown, real_names, "each event has an example");
+
+    let reasons: Names =
+        rows(section(&page, "## Fields")).into_iter().filter(|row| row.len() == 2).map(|row| row[0].clone()).collect();
+    assert_eq!(reasons, values(&observed().1, "reason"));
+}
+
+#[test]
+fn each_route_of_the_admin_api_stands_on_the_page_and_its_examples_have_the_real_fields() {
+    let page = page("admin-api.md");
+    let server = Server::start_with(monolock(words("--listen 127.0.0.1:0 --admin-listen 127.0.0.1:0")));
+    let admin = logged_address(&server.process.stderr_line("admin API"));
+    let description: Value = serde_json::from_str(&http_get(admin, "/api/openapi.json")).unwrap();
+    let methods = ["get", "post", "put", "patch", "delete"];
+    let real: Names = description["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, methods_there)| {
+            let there = methods.into_iter().filter(|method| methods_there.get(method).is_some());
+            there.map(move |method| format!("{} {path}", method.to_uppercase()))
+        })
+        .collect();
+    let intro = page.split("\n## ").next().unwrap();
+    let written: Names = rows(intro).into_iter().map(|row| row[0].clone()).collect();
+    assert_eq!(written, real);
+
+    let _holder = server.hold("jobs");
+    let _waiter = server.queue("jobs");
+    let examples: Vec<Value> = page
+        .split("```")
+        .filter(|block| block.starts_with("console\n"))
+        .filter_map(|block| serde_json::from_str(&block[block.find("\n{\n")?..]).ok())
+        .collect();
+    let like = |name: &str| examples.iter().find(|example| example.get(name).is_some()).unwrap();
+    let shape = |value: &Value| (keys(value), keys(&value["config"]));
+    let info: Value = serde_json::from_str(&http_get(admin, "/api/info")).unwrap();
+    assert_eq!(shape(like("uptime_ms")), shape(&info));
+    let locks: Value = serde_json::from_str(&http_get(admin, "/api/locks")).unwrap();
+    let shape = |value: &Value| {
+        let lock = &value["locks"][0];
+        (keys(value), keys(lock), keys(&lock["holder"]), keys(&lock["waiters"][0]))
+    };
+    let listed = examples.iter().find(|example| example["locks"].is_array()).unwrap();
+    assert_eq!(shape(listed), shape(&locks));
+}
+
+/// What a heading is called in a link.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    heading
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[test]
+fn links_between_the_pages_lead_somewhere() {
+    let pages = pages();
+    for (path, text) in &pages {
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+        for target in targets.filter(|target| !target.contains("://")) {
+            let (file, fragment) =
+                target.split_once('#').map_or((target, None), |(file, fragment)| (file, Some(fragment)));
+            let file = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(file.exists(), "{}: {target}", path.display());
+            if let Some(fragment) = fragment {
+                let mut headings = pages[&file].lines().filter(|line| line.starts_with('#'));
+                assert!(headings.any(|heading| anchor(heading) == fragment), "{}: {target}", path.display());
+            }
+        }
+    }
+}

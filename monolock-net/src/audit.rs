@@ -1,0 +1,612 @@
+//! The audit log: who was granted what and how it ended, one JSON object a line.
+//!
+//! Events are formed under the shard's lock, so that their order is the engine's, and put into a bounded queue in memory; one thread, which is woken
+//! after the lock, writes them. Nobody waits
+//! for the sink: where the queue is full an event is dropped and counted. A line is written whole or, after a failure in its middle, gone on with
+//! where it broke off; a new file begins with that line from its start.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+#[cfg(unix)]
+use std::os::fd::AsFd as _;
+#[cfg(windows)]
+use std::os::windows::io::AsHandle as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use monolock_core::{LockName, ReleaseReason, Token};
+use parking_lot::{Condvar, Mutex};
+use prometheus_client::metrics::counter::Counter;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+/// How many events may wait for the writer.
+const QUEUE_EVENTS: usize = 16_384;
+
+/// With so many bytes of lines that the sink has not taken, the writer takes no more events.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// How many events the writer takes at once.
+const BATCH_EVENTS: usize = 256;
+
+/// How soon a sink that failed is tried again, and a file that may have been deleted is looked after.
+const CARE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Where the audit log goes, and what a failing sink does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditLog {
+    /// The sink.
+    pub sink: AuditSink,
+    /// What happens when the sink takes no more.
+    pub on_failure: AuditFailure,
+}
+
+/// A sink of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditSink {
+    /// Standard output.
+    Stdout,
+    /// A file that is appended to, or a named pipe.
+    File(PathBuf),
+}
+
+impl std::fmt::Display for AuditSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stdout => f.write_str("standard output"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// What a failing sink does to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuditFailure {
+    /// Locks are served on; events that find no room are dropped and counted, and the sink is tried again.
+    #[default]
+    Continue,
+    /// The server stops in order: no grant goes unrecorded for long.
+    Exit,
+}
+
+/// What is put down.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) time: SystemTime,
+    pub(crate) lock: LockName,
+    pub(crate) identity: Arc<str>,
+    pub(crate) remote_addr: SocketAddr,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum What {
+    Granted {
+        #[serde(serialize_with = "as_number")]
+        token: Token,
+        #[serde(rename = "wait_ms", serialize_with = "as_millis")]
+        waited: Duration,
+    },
+    Released {
+        #[serde(serialize_with = "as_number")]
+        token: Token,
+        #[serde(rename = "held_ms", serialize_with = "as_millis")]
+        held: Duration,
+        #[serde(serialize_with = "as_str")]
+        reason: ReleaseReason,
+    },
+    Denied {},
+    ForceRelease {
+        #[serde(serialize_with = "as_number")]
+        token: Token,
+    },
+    KickWaiter {},
+}
+
+impl What {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Granted { .. } => "granted",
+            Self::Released { .. } => "released",
+            Self::Denied {} => "denied",
+            Self::ForceRelease { .. } => "force_release",
+            Self::KickWaiter {} => "kick_waiter",
+        }
+    }
+}
+
+/// The way to the writer.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    desk: Arc<Desk>,
+    on_failure: AuditFailure,
+    dropped: Counter,
+    /// Cancelled when the server must not go on.
+    failed: CancellationToken,
+}
+
+/// What lies ready for the writer.
+#[derive(Debug, Default)]
+struct Desk {
+    orders: Mutex<Orders>,
+    changed: Condvar,
+    /// Events lie there that the writer was not woken for.
+    is_unannounced: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    events: VecDeque<Event>,
+    reopen: bool,
+    /// Told when all is written.
+    finish: Option<SyncSender<()>>,
+    /// All sessions are being ended: there are no more events to come than there are sessions, and each is wanted.
+    is_closing: bool,
+    is_over: bool,
+}
+
+impl Audit {
+    /// Opens the sink and starts its writer. `failed` is cancelled where [`AuditFailure::Exit`] wants the server to stop.
+    ///
+    /// # Errors
+    /// The file cannot be opened. A named pipe that nobody reads yet is an error for [`AuditFailure::Exit`] alone.
+    pub(crate) fn start(log: &AuditLog, dropped: Counter, failed: CancellationToken) -> io::Result<Self> {
+        let AuditLog { sink, on_failure } = log;
+        let desk = Arc::new(Desk::default());
+        let writer = Writer {
+            desk: Arc::clone(&desk),
+            target: Target::open(sink, *on_failure)?,
+            is_reopening: false,
+            fails: (*on_failure == AuditFailure::Exit).then(|| failed.clone()),
+            lines: Vec::new(),
+            begun: 0,
+            trouble: None,
+        };
+        thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
+        Ok(Self { desk, on_failure: *on_failure, dropped, failed })
+    }
+
+    /// Puts an event down in memory, or drops and counts it. Never waits; [`wake`](Self::wake) has it written.
+    pub(crate) fn record(&self, event: Event) {
+        let mut orders = self.desk.orders.lock();
+        if orders.events.len() < QUEUE_EVENTS || orders.is_closing {
+            orders.events.push_back(event);
+            self.desk.is_unannounced.store(true, Ordering::Release);
+            return;
+        }
+        drop(orders);
+        self.dropped.inc();
+        if self.on_failure == AuditFailure::Exit {
+            self.failed.cancel();
+        }
+    }
+
+    /// Has written what was recorded, if anything was: a heartbeat wakes nobody. A system call if the writer sleeps, so for no lock to wait for.
+    pub(crate) fn announce(&self) {
+        if self.desk.is_unannounced.load(Ordering::Acquire) && self.desk.is_unannounced.swap(false, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.desk.changed.notify_one();
+    }
+
+    /// Drops no event any more: all sessions are about to end, and none begins.
+    pub(crate) fn note_closing(&self) {
+        self.desk.orders.lock().is_closing = true;
+    }
+
+    /// Opens the file anew, after it was renamed.
+    pub(crate) fn reopen(&self) {
+        self.desk.orders.lock().reopen = true;
+        self.wake();
+    }
+
+    /// Waits, at most so long, until all that was recorded is written; says whether it is.
+    pub(crate) fn finish(&self, patience: Duration) -> bool {
+        let (done, finished) = mpsc::sync_channel(1);
+        self.desk.orders.lock().finish = Some(done);
+        self.wake();
+        finished.recv_timeout(patience).is_ok()
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.desk.orders.lock().is_over = true;
+        self.wake();
+    }
+}
+
+/// The one that writes.
+struct Writer {
+    desk: Arc<Desk>,
+    target: Target,
+    /// The file is to be opened anew, and could not be so far.
+    is_reopening: bool,
+    fails: Option<CancellationToken>,
+    /// Whole lines that the sink has not wholly taken.
+    lines: Vec<u8>,
+    /// How many bytes of the first of them the sink has.
+    begun: usize,
+    /// Since when the sink fails.
+    trouble: Option<Instant>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut events = Vec::new();
+        loop {
+            let Taken { finish, is_over } = self.take(&mut events);
+            for event in events.drain(..) {
+                event.append_to(&mut self.lines);
+            }
+            self.care();
+            self.write();
+            if let Some(done) = finish {
+                self.tell_finished(done);
+            }
+            // What the sink does not take now it would not take later either.
+            if is_over && (self.lines.is_empty() || self.trouble.is_some()) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for something to do, and takes as many events as there is room for. The lock is not held for longer than that.
+    fn take(&mut self, events: &mut Vec<Event>) -> Taken {
+        let is_full = self.lines.len() >= BATCH_BYTES;
+        if is_full && self.trouble.is_some() {
+            self.target.wait_for_room(CARE_INTERVAL);
+        }
+        let mut orders = self.desk.orders.lock();
+        if !is_full {
+            if orders.is_empty() {
+                self.desk.changed.wait_for(&mut orders, CARE_INTERVAL);
+            }
+            let room = orders.events.len().min(BATCH_EVENTS);
+            events.extend(orders.events.drain(..room));
+        }
+        self.is_reopening |= std::mem::take(&mut orders.reopen);
+        let finish = if orders.events.is_empty() { orders.finish.take() } else { None };
+        Taken { finish, is_over: orders.is_over && orders.events.is_empty() }
+    }
+
+    /// Says that all is written; where it is not, that is still to come.
+    fn tell_finished(&self, done: SyncSender<()>) {
+        if self.lines.is_empty() {
+            let _ = done.try_send(());
+        } else {
+            self.desk.orders.lock().finish = Some(done);
+        }
+    }
+
+    /// Opens the file anew where that was asked for, or where it was deleted. One that was renamed is somebody's who will ask for it.
+    fn care(&mut self) {
+        if self.target.forget_deleted() {
+            self.is_reopening = true;
+        }
+        if self.begun > 0 && self.target.is_shorter_than(self.begun) {
+            self.begun = 0;
+        }
+        if !self.is_reopening {
+            return;
+        }
+        // The old file stays where the new one cannot be had.
+        match self.target.reopen() {
+            Ok(Reopened::Same) => self.is_reopening = false,
+            Ok(Reopened::Another) => {
+                self.is_reopening = false;
+                self.begun = 0;
+            }
+            Err(error) => self.note_trouble(&error),
+        }
+    }
+
+    fn write(&mut self) {
+        while !self.lines.is_empty() {
+            match self.target.write(&self.lines[self.begun..]) {
+                Ok(0) => return self.note_trouble(&io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.note_written(written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.target.wait_for_room(CARE_INTERVAL) {
+                        return self.note_trouble(&error);
+                    }
+                }
+                Err(error) => return self.note_trouble(&error),
+            }
+        }
+        if self.is_reopening {
+            return;
+        }
+        if let Some(since) = self.trouble.take() {
+            tracing::info!(after_ms = since.elapsed().as_millis(), "the audit log is written again");
+        }
+    }
+
+    /// Forgets the lines that are written to their ends.
+    fn note_written(&mut self, bytes: usize) {
+        let taken = self.begun + bytes;
+        let whole = self.lines[..taken].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.lines.drain(..whole);
+        self.begun = taken - whole;
+    }
+
+    fn note_trouble(&mut self, error: &io::Error) {
+        if self.trouble.is_none() {
+            tracing::error!(%error, sink = %self.target.sink, "the audit log cannot be written");
+            self.trouble = Some(Instant::now());
+        }
+        // A reader that is slow has failed only when events are dropped for it.
+        if let Some(fails) = &self.fails
+            && error.kind() != io::ErrorKind::WouldBlock
+        {
+            fails.cancel();
+        }
+    }
+}
+
+/// What was taken besides events.
+struct Taken {
+    /// To be told when all is written.
+    finish: Option<SyncSender<()>>,
+    /// There will be no more.
+    is_over: bool,
+}
+
+impl Orders {
+    fn is_empty(&self) -> bool {
+        let Self { events, reopen, finish, is_closing: _, is_over } = self;
+        events.is_empty() && !reopen && finish.is_none() && !is_over
+    }
+}
+
+/// A sink, open or to be opened by the next write.
+#[derive(Debug)]
+struct Target {
+    sink: AuditSink,
+    file: Option<File>,
+}
+
+/// What was found where the file was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reopened {
+    Same,
+    Another,
+}
+
+impl Target {
+    fn open(sink: &AuditSink, on_failure: AuditFailure) -> io::Result<Self> {
+        let file = match open(sink) {
+            Err(error) if on_failure == AuditFailure::Continue && is_unread_pipe(&error) => None,
+            file => Some(file?),
+        };
+        Ok(Self { sink: sink.clone(), file })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => open(&self.sink)?,
+        };
+        self.file.insert(file).write(bytes)
+    }
+
+    fn reopen(&mut self) -> io::Result<Reopened> {
+        let new = match &self.sink {
+            AuditSink::Stdout => return Ok(Reopened::Same),
+            AuditSink::File(_) => open(&self.sink)?,
+        };
+        let is_same = self.file.as_ref().is_some_and(|old| is_same(old, &new));
+        self.file = Some(new);
+        Ok(if is_same { Reopened::Same } else { Reopened::Another })
+    }
+
+    /// Closes a file that has no name any more; says whether it had one.
+    fn forget_deleted(&mut self) -> bool {
+        let is_deleted = match &self.sink {
+            AuditSink::Stdout => false,
+            AuditSink::File(path) => self.file.as_ref().is_some_and(|file| is_deleted(path, file)),
+        };
+        if is_deleted {
+            self.file = None;
+        }
+        is_deleted
+    }
+
+    /// Whether it is a file that cannot have so many bytes of ours any more: it was emptied.
+    fn is_shorter_than(&self, bytes: usize) -> bool {
+        let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
+        metadata.is_some_and(|metadata| metadata.is_file() && metadata.len() < bytes as u64)
+    }
+
+    /// Waits until a pipe takes more, at most so long; says whether it does. Whether anything else does is not to be known.
+    #[cfg(unix)]
+    fn wait_for_room(&self, patience: Duration) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+        let Some(file) = self.file.as_ref().filter(|file| is_pipe(file)) else {
+            thread::sleep(patience);
+            return false;
+        };
+        let mut events = [PollFd::new(file, PollFlags::OUT)];
+        let patience = Timespec::try_from(patience).expect("the waits of this module are short");
+        let has_come = poll(&mut events, Some(&patience)).is_ok_and(|events| events > 0);
+        let is_broken = events[0].revents().contains(PollFlags::ERR);
+        if is_broken {
+            thread::sleep(CARE_INTERVAL);
+        }
+        has_come && !is_broken
+    }
+
+    #[cfg(not(unix))]
+    fn wait_for_room(&self, patience: Duration) -> bool {
+        thread::sleep(patience);
+        false
+    }
+}
+
+impl Event {
+    /// Appends the event as one line of JSON. No name or identity can break the line, nor do anything to a terminal.
+    fn append_to(&self, lines: &mut Vec<u8>) {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            time: String,
+            event: &'static str,
+            lock: &'a str,
+            identity: &'a str,
+            remote_addr: SocketAddr,
+            #[serde(flatten)]
+            what: &'a What,
+        }
+        let Self { time, lock, identity, remote_addr, what } = self;
+        let time = humantime::format_rfc3339_millis((*time).max(SystemTime::UNIX_EPOCH)).to_string();
+        let (event, remote_addr) = (what.name(), *remote_addr);
+        let line = Line { time, event, lock: lock.as_str(), identity, remote_addr, what };
+        let mut serializer = serde_json::Serializer::with_formatter(&mut *lines, Printable);
+        line.serialize(&mut serializer).expect("strings and numbers are JSON, and memory takes them");
+        lines.push(b'\n');
+    }
+}
+
+/// JSON in which what does not print is escaped: control characters of all kinds, and marks that turn the direction of text.
+struct Printable;
+
+impl serde_json::ser::Formatter for Printable {
+    fn write_string_fragment<W: io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let is_printable = |c: char| c.is_ascii_graphic() || c == ' ' || c.escape_debug().len() == 1;
+        let mut rest = fragment;
+        while let Some(at) = rest.find(|c| !is_printable(c)) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            let mut after = rest[at..].chars();
+            for unit in after.next().unwrap_or_default().encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = after.as_str();
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+/// Opens for appending. A named pipe is not waited for, here nor in writing: without a reader it fails, and is tried again later.
+fn open(sink: &AuditSink) -> io::Result<File> {
+    let path = match sink {
+        AuditSink::File(path) => path,
+        // Not the handle of the standard library: what its buffer has taken of a write that fails is not to be known.
+        #[cfg(unix)]
+        AuditSink::Stdout => return io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        #[cfg(not(unix))]
+        AuditSink::Stdout => return io::stdout().as_handle().try_clone_to_owned().map(File::from),
+    };
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+
+        let non_blocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
+        options.mode(0o640).custom_flags(non_blocking);
+    }
+    options.open(path)
+}
+
+#[cfg(unix)]
+fn is_unread_pipe(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::NXIO)
+}
+
+#[cfg(not(unix))]
+fn is_unread_pipe(_error: &io::Error) -> bool {
+    false
+}
+
+#[cfg(unix)]
+fn is_pipe(file: &File) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    file.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo())
+}
+
+#[cfg(unix)]
+fn is_deleted(_path: &Path, file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+}
+
+#[cfg(not(unix))]
+fn is_deleted(path: &Path, _file: &File) -> bool {
+    !path.exists()
+}
+
+#[cfg(unix)]
+fn is_same(one: &File, other: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) else { return false };
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_one: &File, _other: &File) -> bool {
+    false
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to these")]
+fn as_number<S: serde::Serializer>(token: &Token, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(token.get())
+}
+
+fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to these")]
+fn as_str<S: serde::Serializer>(reason: &ReleaseReason, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(reason.as_str())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::SystemTime;
+
+    use monolock_core::LockName;
+    use prometheus_client::metrics::counter::Counter;
+    use tokio_util::sync::CancellationToken;
+
+    use super::{Audit, AuditFailure, AuditLog, AuditSink, Event, QUEUE_EVENTS, What};
+
+    fn event() -> Event {
+        Event {
+            time: SystemTime::UNIX_EPOCH,
+            lock: LockName::new("jobs").expect("a name"),
+            identity: "".into(),
+            remote_addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            what: What::Denied {},
+        }
+    }
+
+    #[test]
+    fn b64_a_stop_ends_more_sessions_than_the_queue_has_room_for_and_drops_none_of_their_ends() {
+        let dropped = Counter::default();
+        let log = AuditLog { sink: AuditSink::File("/dev/full".into()), on_failure: AuditFailure::Continue };
+        let audit = Audit::start(&log, dropped.clone(), CancellationToken::new()).unwrap();
+        // What the writer takes is less than this.
+        (0..2 * QUEUE_EVENTS).for_each(|_| audit.record(event()));
+        let before = dropped.get();
+        assert!(before > 0);
+        audit.note_closing();
+        (0..2 * QUEUE_EVENTS).for_each(|_| audit.record(event()));
+        assert_eq!(dropped.get(), before);
+    }
+}
