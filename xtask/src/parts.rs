@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// One check of the repository.
@@ -30,6 +31,10 @@ struct Step {
 enum Program {
     /// The cargo that runs this.
     Cargo,
+    /// A program of the search path.
+    Named(&'static str),
+    /// A program that an earlier step has put into the folder `target`.
+    Built(&'static str),
 }
 
 /// A tool that is not part of every Rust toolchain.
@@ -63,6 +68,19 @@ const LOGROTATE: Need =
     Need { tool: "logrotate", probe: Probe::Program("logrotate"), install: "apt-get install logrotate" };
 const FAKETIME: Need =
     Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
+
+const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
+const PYTHON: Need =
+    Need { tool: "python3", probe: Probe::Program("python3"), install: "apt-get install python3 python3-venv" };
+const NODE: Need = Need { tool: "npm", probe: Probe::Program("npm"), install: "apt-get install nodejs npm" };
+
+/// The server that the clients' tests run against.
+const BUILD_SERVER: Step = cargo_with(&["build", "--package", "monolock-bin", "--locked"]);
+const BUILD_SUITE: Step = cargo_with(&["build", "--package", "monolock-conformance", "--bins", "--locked"]);
+
+const GO_FOLDER: &str = "clients/go";
+const PYTHON_FOLDER: &str = "clients/python";
+const NODE_FOLDER: &str = "clients/node";
 
 pub(crate) const PARTS: &[Part] = &[
     Part {
@@ -107,6 +125,71 @@ pub(crate) const PARTS: &[Part] = &[
         ])],
     },
     Part {
+        name: "go",
+        about: "the Go client, with the race detector",
+        needs: &[GO],
+        steps: &[
+            BUILD_SERVER,
+            call(
+                "sh",
+                &["-c", "unformatted=$(gofmt -l .) && echo \"$unformatted\" && test -z \"$unformatted\""],
+                GO_FOLDER,
+            ),
+            call("go", &["vet", "./..."], GO_FOLDER),
+            call("go", &["test", "-race", "./..."], GO_FOLDER),
+            call("go", &["vet", "./..."], "clients/go/examples/quickstart"),
+            call("go", &["vet", "./..."], "clients/go/examples/fencing"),
+            call("go", &["test", "./..."], "clients/go/examples/fencing"),
+        ],
+    },
+    Part {
+        name: "python",
+        about: "the Python client, and its types",
+        needs: &[PYTHON],
+        steps: &[
+            BUILD_SERVER,
+            call("python3", &["-m", "venv", "target/python"], "."),
+            built("python/bin/python", &["-m", "pip", "install", "--quiet", "mypy>=1.8,<3", "pytest>=7,<10"], "."),
+            built("python/bin/python", &["-m", "mypy"], PYTHON_FOLDER),
+            built("python/bin/python", &["-m", "pytest", "--quiet"], PYTHON_FOLDER),
+        ],
+    },
+    Part {
+        name: "node",
+        about: "the Node.js client, and its types",
+        needs: &[NODE],
+        steps: &[
+            BUILD_SERVER,
+            call("npm", &["ci", "--no-audit", "--no-fund"], NODE_FOLDER),
+            call("npm", &["test"], NODE_FOLDER),
+        ],
+    },
+    Part {
+        name: "conformance",
+        about: "the clients of the other languages pass the suite, twice in a row",
+        needs: &[GO, PYTHON, NODE],
+        steps: &[
+            BUILD_SUITE,
+            call("go", &["build", "-o", "../../target/go-driver", "./cmd/conformance-driver"], GO_FOLDER),
+            built("debug/monolock-conformance", &["--repeat", "2", "--", "target/go-driver"], "."),
+            built(
+                "debug/monolock-conformance",
+                &["--repeat", "2", "--", "python3", "clients/python/conformance/driver.py"],
+                ".",
+            ),
+            built(
+                "debug/monolock-conformance",
+                &["--repeat", "2", "--", "python3", "clients/python/conformance/driver.py", "--async"],
+                ".",
+            ),
+            built(
+                "debug/monolock-conformance",
+                &["--repeat", "2", "--", "node", "clients/node/conformance/driver.mjs"],
+                ".",
+            ),
+        ],
+    },
+    Part {
         name: "doctests",
         about: "the examples in the documentation",
         needs: &[],
@@ -127,6 +210,14 @@ const fn cargo_with(arguments: &'static [&'static str]) -> Step {
     Step { program: Program::Cargo, arguments, directory: ".", variable: None }
 }
 
+const fn call(name: &'static str, arguments: &'static [&'static str], directory: &'static str) -> Step {
+    Step { program: Program::Named(name), arguments, directory, variable: None }
+}
+
+const fn built(path: &'static str, arguments: &'static [&'static str], directory: &'static str) -> Step {
+    Step { program: Program::Built(path), arguments, directory, variable: None }
+}
+
 impl Part {
     /// Runs it, with its output shown.
     ///
@@ -142,6 +233,8 @@ impl Step {
         let Self { program, arguments, directory, variable } = self;
         let mut command = match program {
             Program::Cargo => Command::new(cargo()),
+            Program::Named(name) => Command::new(name),
+            Program::Built(path) => Command::new(target().join(path)),
         };
         command.args(*arguments).current_dir(directory).envs(*variable);
         run(&mut command)
@@ -173,6 +266,12 @@ pub(crate) fn find(name: &str) -> Result<&'static Part, String> {
         let names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
         format!("there are the parts {}", names.join(", "))
     })
+}
+
+/// Where cargo builds, and whatever else is made on the way lies.
+fn target() -> PathBuf {
+    let root = env::current_dir().unwrap_or_default();
+    root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// The cargo that runs this program.
