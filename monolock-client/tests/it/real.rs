@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration};
 
 use monolock_client::{Client, ErrorKind, LossReason, Token, blocking};
 use monolock_net::{Server, ServerHandle};
@@ -39,7 +39,7 @@ impl RealServer {
             Runtime::new().unwrap().block_on(async {
                 let server = Server::builder().listen(address).bind().unwrap();
                 started.send((server.local_addr(), server.handle())).unwrap();
-                server.run().await;
+                server.run().await.unwrap();
             });
         });
         let (address, handle) = starting.recv().unwrap();
@@ -51,14 +51,10 @@ impl RealServer {
         self.address.to_string()
     }
 
-    /// Stops it and starts another in its place, in a later second: tokens begin anew with each second of the wall clock, so those of a
-    /// server that is back within the same one are not larger.
+    /// Stops it and starts another in its place, at once.
     fn restart(self) -> Self {
-        let (address, second) = (self.address, wall_second());
+        let address = self.address;
         drop(self);
-        while wall_second() == second {
-            thread::sleep(Duration::from_millis(10));
-        }
         Self::start_at(address)
     }
 }
@@ -69,10 +65,6 @@ impl Drop for RealServer {
         let stopped = self.thread.take().unwrap().join();
         assert!(stopped.is_ok() || thread::panicking());
     }
-}
-
-fn wall_second() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
 }
 
 /// A network between clients and a server, which can go dark: then all sockets stay, and nothing arrives.
