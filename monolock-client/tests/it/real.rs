@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration};
+use std::time::Duration;
 
 use monolock_client::{Client, ErrorKind, LossReason, Token, blocking};
 use monolock_net::{Server, ServerHandle};
