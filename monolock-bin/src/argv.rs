@@ -1,7 +1,8 @@
 //! The command line as people and unit files write it, made into the one form that the parser knows.
 //!
-//! Two liberties are taken out: long flags with a single dash (`-listen`), and flags before the command or no command at all
-//! (`monolock --listen :0`). Nothing after `--` is looked at, and no value of a flag: what is not ours is passed on as it came.
+//! Two liberties are taken out: long flags with a single dash (`-listen`), and flags before the command or no command
+//! at all (`monolock --listen :0`). Nothing after `--` is looked at, and no value of a flag: what is not ours is passed
+//! on as it came.
 
 use std::ffi::{OsStr, OsString};
 
@@ -56,8 +57,8 @@ pub(crate) fn asks_for_text(argument: &OsStr) -> bool {
     ["-h", "-help", "--help", "-V", "-version", "--version"].iter().any(|text| argument == *text)
 }
 
-/// `-listen` and `-listen=x` with one more dash; also where there is no such flag, so that the complaint is about the whole word. What begins
-/// with a short flag's letter and is no long flag may be a bundle of short ones.
+/// `-listen` and `-listen=x` with one more dash; also where there is no such flag, so that the complaint is about the
+/// whole word. What begins with a short flag's letter and is no long flag may be a bundle of short ones.
 fn double_dash(scope: &Command, argument: OsString) -> OsString {
     let Some(text) = argument.to_str() else { return argument };
     let Some(word) = text.strip_prefix('-').filter(|word| word.starts_with(|first: char| first.is_ascii_alphabetic()))

@@ -1,7 +1,8 @@
 //! The command line: what may be said, and the one sentence for what may not.
 //!
-//! Every flag has a variable; the flag wins over the variable and the variable over the default. A variable that is set to nothing is not
-//! set. A check belongs to the value it checks ([`value`](crate::value)), so nothing after the parser sees a wrong one.
+//! Every flag has a variable; the flag wins over the variable and the variable over the default. A variable that is set
+//! to nothing is not set. A check belongs to the value it checks ([`value`](crate::value)), so nothing after the parser
+//! sees a wrong one.
 
 use std::env;
 use std::ffi::OsString;
@@ -41,15 +42,15 @@ struct Cli {
 pub(crate) enum Command {
     /// Serve locks (what monolock does without a command)
     ///
-    /// SIGTERM and SIGINT stop the server in order: no new connections, code 01 to every client, and an end within the io-timeout. A
-    /// second one ends it at once.
+    /// SIGTERM and SIGINT stop the server in order: no new connections, code 01 to every client, and an end within the
+    /// io-timeout. A second one ends it at once.
     Serve(Box<ServeArgs>),
 
     /// Run a command while holding a lock
     ///
-    /// Waits for its turn in the queue of the lock NAME, runs the command without a shell, and releases the lock when the command has
-    /// ended. The command finds the lock's name in the variable `MONOLOCK_LOCK` and its fencing token
-    /// in `MONOLOCK_TOKEN`.
+    /// Waits for its turn in the queue of the lock NAME, runs the command without a shell, and releases the lock when
+    /// the command has ended. The command finds the lock's name in the variable `MONOLOCK_LOCK` and its fencing
+    /// token in `MONOLOCK_TOKEN`.
     #[command(after_long_help = RUN_HELP)]
     Run(RunArgs),
 

@@ -1,8 +1,8 @@
 //! `monolock demo`: what monolock promises, shown on one machine in a few seconds.
 //!
 //! Nothing is staged. The server is the real one, on a free port of the loopback; each worker is a process of its own
-//! ([`demo_worker`](crate::demo_worker)), and is really closed, killed and frozen. The times are measured on the machine's one clock, and
-//! the demo fails if what it tells did not happen.
+//! ([`demo_worker`](crate::demo_worker)), and is really closed, killed and frozen. The times are measured on the
+//! machine's one clock, and the demo fails if what it tells did not happen.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -244,7 +244,8 @@ impl Worker {
         Ok(at)
     }
 
-    /// Waits for the next heartbeat and freezes the worker before it can send another. Says when the heartbeat was sent.
+    /// Waits for the next heartbeat and freezes the worker before it can send another. Says when the heartbeat was
+    /// sent.
     fn freeze_after_heartbeat(&mut self, lease: Lease) -> Result<Timestamp, Mishap> {
         while self.reports.try_recv().is_ok() {}
         let at = self.expect(lease, |report| match report {

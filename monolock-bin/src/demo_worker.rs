@@ -1,7 +1,7 @@
 //! One worker of the demo: a process that claims the lock and says on stdout what happens to it.
 //!
-//! It drives the client's session machine over a plain socket, because the demo tells of single heartbeats and of the instant at which
-//! `ACQUIRED` was read; the rules are those of every client. It lets go when its stdin ends.
+//! It drives the client's session machine over a plain socket, because the demo tells of single heartbeats and of the
+//! instant at which `ACQUIRED` was read; the rules are those of every client. It lets go when its stdin ends.
 
 use std::fmt;
 use std::io::{self, Read as _, StdoutLock, Write as _};
@@ -90,7 +90,8 @@ fn connect(server: SocketAddr) -> io::Result<TcpStream> {
     let closing = stream.try_clone()?;
     thread::spawn(move || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
-        // Locked, so that the end of the connection is not reported before its reason. The demo reads no further than this line.
+        // Locked, so that the end of the connection is not reported before its reason. The demo reads no further than
+        // this line.
         let mut out = io::stdout().lock();
         let at = now();
         let _ = closing.shutdown(Shutdown::Both);

@@ -1,8 +1,8 @@
 //! The stage between `monolock run` and its command: the same process, before it becomes the command.
 //!
-//! What a process can only set for itself is set here: the signal for its parent's death, and the terminal's foreground. The command gets
-//! the death signal with the process; it is SIGTERM and not SIGKILL, because the system tells this one process only, and only a signal that
-//! can be caught lets it end what it has started.
+//! What a process can only set for itself is set here: the signal for its parent's death, and the terminal's
+//! foreground. The command gets the death signal with the process; it is SIGTERM and not SIGKILL, because the system
+//! tells this one process only, and only a signal that can be caught lets it end what it has started.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;

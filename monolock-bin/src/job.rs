@@ -1,7 +1,8 @@
 //! The command of `monolock run`: a process group of its own, from its start to its end.
 //!
-//! The group is what is signalled and ended, so nothing that the command started in it outlives a lost lock. A command that is stopped
-//! (Ctrl-Z) stops this process too, because the shell waits for this one; and it is continued only while the lock is held.
+//! The group is what is signalled and ended, so nothing that the command started in it outlives a lost lock. A command
+//! that is stopped (Ctrl-Z) stops this process too, because the shell waits for this one; and it is continued only
+//! while the lock is held.
 
 use std::ffi::OsString;
 use std::io;
@@ -79,7 +80,8 @@ impl Job {
         let _ = killpg(self.leader, signal);
     }
 
-    /// Stops the command and this process, because this one was asked to stop. When it is continued, so is the command, if it `may_go_on`.
+    /// Stops the command and this process, because this one was asked to stop. When it is continued, so is the command,
+    /// if it `may_go_on`.
     pub(crate) fn stop(&self, may_go_on: impl FnOnce() -> bool) {
         self.signal(Signal::SIGSTOP);
         // This call returns when somebody continues this process.
@@ -87,7 +89,8 @@ impl Job {
         self.go_on(Signal::SIGTSTP, may_go_on);
     }
 
-    /// Stops this process, because the command was stopped by `signal`: the shell waits for this one. The rest is as in [`stop`](Self::stop).
+    /// Stops this process, because the command was stopped by `signal`: the shell waits for this one. The rest is as in
+    /// [`stop`](Self::stop).
     ///
     /// Where there is no terminal no shell waits: then somebody stopped the command alone, and will continue it.
     pub(crate) fn stop_with_it(&self, signal: Signal, may_go_on: impl FnOnce() -> bool) {
@@ -111,9 +114,11 @@ impl Job {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Ends the whole group: SIGTERM, and after `grace` SIGKILL. A group that is stopped stays so: it is not to run without the lock.
+    /// Ends the whole group: SIGTERM, and after `grace` SIGKILL. A group that is stopped stays so: it is not to run
+    /// without the lock.
     pub(crate) async fn end(self, grace: Duration) {
-        // What loses its parent now comes to this process, which then sees it end, whether or not the system's first process reaps.
+        // What loses its parent now comes to this process, which then sees it end, whether or not the system's first
+        // process reaps.
         #[cfg(target_os = "linux")]
         let _ = nix::sys::prctl::set_child_subreaper(true);
         self.signal(Signal::SIGTERM);

@@ -1,7 +1,7 @@
 //! The `monolock` command: the server, and what goes with it.
 //!
-//! A thin shell over monolock-net and monolock-client. Whatever goes wrong comes back here as a [`Failure`] and is told once, in one
-//! sentence on stderr; nothing below prints an error or ends the process.
+//! A thin shell over monolock-net and monolock-client. Whatever goes wrong comes back here as a [`Failure`] and is told
+//! once, in one sentence on stderr; nothing below prints an error or ends the process.
 
 #![forbid(unsafe_code)]
 

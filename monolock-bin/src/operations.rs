@@ -1,6 +1,7 @@
 //! The server's settings beyond where it listens, from flags to the library's values.
 //!
-//! Each group of flags becomes one value of `monolock-net`; what two flags may not say together is said here, in one sentence.
+//! Each group of flags becomes one value of `monolock-net`; what two flags may not say together is said here, in one
+//! sentence.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -96,7 +97,8 @@ pub(crate) struct LimitArgs {
     #[arg(value_parser = Checked(longest_lease))]
     pub(crate) max_lease: Option<Lease>,
 
-    /// For so long after the start only queue claims, so that holders of before have given up; at least the longest lease
+    /// For so long after the start only queue claims, so that holders of before have given up; at least the longest
+    /// lease
     #[arg(long, env = "MONOLOCK_START_GRACE", hide_env_values = true, value_name = "DURATION")]
     #[arg(default_value = "0s", value_parser = Checked(duration))]
     pub(crate) start_grace: Duration,

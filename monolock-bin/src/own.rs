@@ -30,7 +30,8 @@ pub(crate) fn die_with_parent() {
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
-/// The present instant, on the clock that a client lives by; on Linux and Apple systems all processes of a machine share it.
+/// The present instant, on the clock that a client lives by; on Linux and Apple systems all processes of a machine
+/// share it.
 pub(crate) fn now() -> Timestamp {
     SystemClock::default().now()
 }

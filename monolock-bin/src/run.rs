@@ -1,8 +1,9 @@
 //! `monolock run`: a command that runs while a lock is held, and not a moment longer.
 //!
-//! The command starts at most once, after the grant. From then on three things can end the turn: the command ends, and its status is
-//! passed on; the lock is lost, and the command's whole process group is ended; or this process dies, and the command is told by the system.
-//! All of it happens on the main thread, because the system takes the end of the thread that started a process for the end of its parent.
+//! The command starts at most once, after the grant. From then on three things can end the turn: the command ends, and
+//! its status is passed on; the lock is lost, and the command's whole process group is ended; or this process dies, and
+//! the command is told by the system. All of it happens on the main thread, because the system takes the end of the
+//! thread that started a process for the end of its parent.
 
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
@@ -25,7 +26,8 @@ use crate::own;
 /// Who waits less does not want to read about it.
 const NOTICE_AFTER: Duration = Duration::from_millis(250);
 
-/// New attempts after the first are spread over so long, or the restart of a server becomes a storm (`PROTOCOL.md`, "What a client must do").
+/// New attempts after the first are spread over so long, or the restart of a server becomes a storm (`PROTOCOL.md`,
+/// "What a client must do").
 const SPREAD: Duration = Duration::from_millis(100);
 
 /// The longest time between SIGTERM and SIGKILL, however long the lease.
@@ -118,8 +120,8 @@ async fn obtain(args: &RunArgs) -> Result<LockGuard, Failure> {
     obtained.map_err(|error| Failure::new(status(&error), sentence(&error)))
 }
 
-/// Waits for the lock's turn. A server that cannot be reached at first is likely to be misspelt, so that fails at once; a place in the queue
-/// that is lost, or a server that is about to stop, is worth another attempt.
+/// Waits for the lock's turn. A server that cannot be reached at first is likely to be misspelt, so that fails at once;
+/// a place in the queue that is lost, or a server that is about to stop, is worth another attempt.
 async fn queue(client: &Client, args: &RunArgs) -> Result<LockGuard, Error> {
     let RunArgs { lease, name, .. } = args;
     match client.acquire(name.clone(), *lease).await {
@@ -170,8 +172,8 @@ fn failed(error: io::Error) -> Failure {
     Failure::new(RUN_FAILED, format_args!("cannot run the command: {error}"))
 }
 
-/// The signals that end a wait and are the command's once it runs. Those that this process was started to ignore, as by `nohup`, stay
-/// ignored, here and in the command.
+/// The signals that end a wait and are the command's once it runs. Those that this process was started to ignore, as by
+/// `nohup`, stay ignored, here and in the command.
 struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {

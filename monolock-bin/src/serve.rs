@@ -1,7 +1,8 @@
 //! `monolock serve`: a server from its flags to its end.
 //!
-//! The first SIGTERM or SIGINT begins the controlled stop, which the server bounds by the io-timeout; the second ends the process on the
-//! spot. Signals are heard before the address is taken, so that none is lost from the moment on at which others can see the server.
+//! The first SIGTERM or SIGINT begins the controlled stop, which the server bounds by the io-timeout; the second ends
+//! the process on the spot. Signals are heard before the address is taken, so that none is lost from the moment on at
+//! which others can see the server.
 
 use std::convert::Infallible;
 use std::io;
@@ -39,7 +40,8 @@ async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let not_heard = |error| Failure::new(FAILED, format_args!("cannot hear signals: {error}"));
     let mut stops = Stops::new().map_err(not_heard)?;
     let hang_ups = unix::signal(SignalKind::hangup()).map_err(not_heard)?;
-    // A file that may grow no further is a failed write and not the end of the process, as long as somebody hears the signal.
+    // A file that may grow no further is a failed write and not the end of the process, as long as somebody hears the
+    // signal.
     let _too_large = unix::signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(not_heard)?;
     let server = bind(args).await?;
     tracing::info!(address = %server.local_addr(), io_timeout = ?args.io_timeout, version = env!("CARGO_PKG_VERSION"), "listening");
@@ -122,7 +124,8 @@ async fn bind(args: &ServeArgs) -> Result<Server, Failure> {
     Err(failure)
 }
 
-/// Whether another address of the same name is worth a try. One of another family would serve half of what was asked for where the port is taken.
+/// Whether another address of the same name is worth a try. One of another family would serve half of what was asked
+/// for where the port is taken.
 fn is_for_another_family(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }

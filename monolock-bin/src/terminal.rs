@@ -1,8 +1,8 @@
 //! The terminal, while a command runs in a process group of its own.
 //!
-//! Only the group in the foreground may read a terminal and has its keys (Ctrl-C, Ctrl-Z). The command is in a group of its own, so the
-//! foreground is lent to it and taken back after. Not so in a pipeline: there the foreground belongs to all its parts, a pager say, and the
-//! keys come to this process, which passes them on.
+//! Only the group in the foreground may read a terminal and has its keys (Ctrl-C, Ctrl-Z). The command is in a group of
+//! its own, so the foreground is lent to it and taken back after. Not so in a pipeline: there the foreground belongs to
+//! all its parts, a pager say, and the keys come to this process, which passes them on.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _};
@@ -32,7 +32,8 @@ impl Terminal {
 
     /// Puts another group into the foreground.
     pub(crate) fn lend(&self, group: Pid) {
-        // A group in the background is stopped for this, unless it blocks the signal. The command is not to inherit that.
+        // A group in the background is stopped for this, unless it blocks the signal. The command is not to inherit
+        // that.
         let Ok(before) = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return };
         // Without the foreground the command runs on, and is stopped when it wants to read.
         let _ = tcsetpgrp(&self.0, group);

@@ -1,6 +1,7 @@
 //! What flags and variables may say: each kind of value with its check and the sentence for those who miss it.
 //!
-//! A [`Checked`] value knows whether it came from the flag or from the variable, so the sentence names the one that is to be mended.
+//! A [`Checked`] value knows whether it came from the flag or from the variable, so the sentence names the one that is
+//! to be mended.
 
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

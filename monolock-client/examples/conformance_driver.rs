@@ -1,5 +1,5 @@
-//! Lets the conformance suite drive this client: operations come as JSON objects on standard input, one a line, and events go out on
-//! standard output likewise.
+//! Lets the conformance suite drive this client: operations come as JSON objects on standard input, one a line, and
+//! events go out on standard output likewise.
 //!
 //! It uses the client's public API alone. The async client is driven, or with `--blocking` the blocking one.
 

@@ -1,6 +1,7 @@
 //! A row that is fenced: a holder that lost its lock and does not know it is refused by the database.
 //!
-//! `cargo run -p monolock-client --example fencing` runs it against a server of its own; `MONOLOCK_ADDRESS` names another.
+//! `cargo run -p monolock-client --example fencing` runs it against a server of its own; `MONOLOCK_ADDRESS` names
+//! another.
 //!
 //! The database here is `SQLite`. The statements are those of `PostgreSQL` as well.
 
@@ -26,7 +27,8 @@ const TABLE: &str = "
     INSERT INTO account (id, balance) VALUES (1, 100);
 ";
 
-/// The one statement that makes the lock more than advice: the row keeps the largest token that it saw, and a smaller one changes nothing.
+/// The one statement that makes the lock more than advice: the row keeps the largest token that it saw, and a smaller
+/// one changes nothing.
 const FENCED_UPDATE: &str = "UPDATE account SET balance = $1, fence = $2 WHERE id = 1 AND fence <= $2";
 
 /// The story.
@@ -35,7 +37,8 @@ pub(crate) fn main() -> Result<(), Failure> {
     let database = Connection::open_in_memory()?;
     database.execute_batch(TABLE)?;
 
-    // The first holder believes in its lock for half a second only: it stands for one whose process was stopped, or whose network went.
+    // The first holder believes in its lock for half a second only: it stands for one whose process was stopped, or
+    // whose network went.
     let first = Client::builder(&address).max_hold(Duration::from_millis(500)).build()?.acquire("account-1", LEASE)?;
     println!("first:  holds the lock with token {}", first.token());
     assert!(write(&database, first.token(), 110)?);

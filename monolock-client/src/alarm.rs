@@ -1,9 +1,10 @@
 //! Waiting that does not oversleep the machine's own sleep.
 //!
-//! The timers of runtimes and sockets stand still while the machine is suspended, so after waking they would tell of a lost lock only
-//! when the rest of their time has passed. On Linux and Android an alarm is a timer of the kernel on the clock that runs on; it goes
-//! off at waking. Elsewhere, and where no descriptor is left for it, it is the ordinary timer: the loss is told late by at most the
-//! time to the next heartbeat. [`Held::is_held`](crate::Held::is_held) is right at once either way.
+//! The timers of runtimes and sockets stand still while the machine is suspended, so after waking they would tell of a
+//! lost lock only when the rest of their time has passed. On Linux and Android an alarm is a timer of the kernel on the
+//! clock that runs on; it goes off at waking. Elsewhere, and where no descriptor is left for it, it is the ordinary
+//! timer: the loss is told late by at most the time to the next heartbeat. [`Held::is_held`](crate::Held::is_held) is
+//! right at once either way.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) use kernel::BootTimer;

@@ -1,7 +1,7 @@
 //! When to try again after a failed attempt: exponential backoff with full jitter.
 //!
-//! Pure: the randomness is an argument. A restart of the server sends every client here at once (`PROTOCOL.md`, "What a client must
-//! do"), so not even the first attempt goes out at a predictable instant.
+//! Pure: the randomness is an argument. A restart of the server sends every client here at once (`PROTOCOL.md`, "What a
+//! client must do"), so not even the first attempt goes out at a predictable instant.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ impl Backoff {
         Self { spread, ceiling: FIRST_CEILING, was_at_once: false }
     }
 
-    /// How long to wait after an attempt that `lasted` so long and failed with `error`; `None` where trying again is no use.
-    /// `random` gives a uniform number from 0 to 1.
+    /// How long to wait after an attempt that `lasted` so long and failed with `error`; `None` where trying again is no
+    /// use. `random` gives a uniform number from 0 to 1.
     pub(crate) fn delay(&mut self, error: &Error, lasted: Duration, random: impl FnOnce() -> f64) -> Option<Duration> {
         if !error.is_worth_another_attempt() {
             return None;

@@ -1,8 +1,8 @@
 //! The blocking driver: sessions on plain threads, with no runtime behind them.
 //!
-//! One thread keeps each claim, from the look-up to the end of the hold, so heartbeats go out whatever the caller's thread does.
-//! The caller waits for the outcome, for its wait limit or for its [`Cancel`], whichever comes first, and lets go of the claim by
-//! hanging up: that shuts the socket down here and now, and the thread finds it so.
+//! One thread keeps each claim, from the look-up to the end of the hold, so heartbeats go out whatever the caller's
+//! thread does. The caller waits for the outcome, for its wait limit or for its [`Cancel`], whichever comes first, and
+//! lets go of the claim by hanging up: that shuts the socket down here and now, and the thread finds it so.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -44,8 +44,8 @@ const SLICE: Duration = Duration::from_millis(20);
 /// The shortest wait for a socket.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every claim on a
-/// lock is a connection (`PROTOCOL.md`, "one session"), with a thread to keep it.
+/// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every
+/// claim on a lock is a connection (`PROTOCOL.md`, "one session"), with a thread to keep it.
 #[derive(Clone, Debug)]
 pub struct Client {
     handle: Handle,
@@ -63,15 +63,15 @@ impl Client {
         Self { handle: Handle { cancel: cancel.clone(), ..self.handle.clone() } }
     }
 
-    /// This client, with each of its calls waiting at most so long for a lock, all attempts together. A call that does not make
-    /// it fails with [`ErrorKind::WaitTimeout`](crate::ErrorKind::WaitTimeout).
+    /// This client, with each of its calls waiting at most so long for a lock, all attempts together. A call that does
+    /// not make it fails with [`ErrorKind::WaitTimeout`](crate::ErrorKind::WaitTimeout).
     #[must_use]
     pub fn wait_limit(&self, wait: Duration) -> Self {
         Self { handle: Handle { wait_limit: Some(wait), ..self.handle.clone() } }
     }
 
-    /// This client, with `callback` called each time the server puts a call that waits into the queue, before the wait begins. It runs
-    /// on the session's own thread and must not block.
+    /// This client, with `callback` called each time the server puts a call that waits into the queue, before the wait
+    /// begins. It runs on the session's own thread and must not block.
     #[must_use]
     pub fn on_queued(&self, callback: impl Fn(&LockName) + Send + Sync + 'static) -> Self {
         Self { handle: Handle { on_queued: Some(OnQueued::new(callback)), ..self.handle.clone() } }
@@ -118,9 +118,10 @@ impl Client {
         self.wait_limit(wait).acquire(name, lease)
     }
 
-    /// Acquires the lock like [`acquire`](Self::acquire), and tries again where the server cannot be reached or the place in the
-    /// queue is lost: after exponential backoff with full jitter, 100 ms doubling to 5 s. After a shutdown of the server (code
-    /// 0x01) the first new attempt comes within 100 ms, or 500 ms with TLS. Codes from 0x10 up are final.
+    /// Acquires the lock like [`acquire`](Self::acquire), and tries again where the server cannot be reached or the
+    /// place in the queue is lost: after exponential backoff with full jitter, 100 ms doubling to 5 s. After a
+    /// shutdown of the server (code 0x01) the first new attempt comes within 100 ms, or 500 ms with TLS. Codes from
+    /// 0x10 up are final.
     ///
     /// # Errors
     /// `Denied` and `Invalid` at once, `Cancelled` and `WaitTimeout` as soon as they come; nothing else.
@@ -135,9 +136,9 @@ impl Client {
 
     /// Runs `work` under the lock and releases it, on every path, unwinding included.
     ///
-    /// A thread cannot be stopped from outside: work must look whether it is [`Held::is_held`] before each step that matters, or
-    /// register with [`Held::on_lost`]. Cancelling through [`cancel_on`](Self::cancel_on) only tells the work
-    /// ([`Held::is_cancelled`]): the lock is kept until it has ended.
+    /// A thread cannot be stopped from outside: work must look whether it is [`Held::is_held`] before each step that
+    /// matters, or register with [`Held::on_lost`]. Cancelling through [`cancel_on`](Self::cancel_on) only tells
+    /// the work ([`Held::is_cancelled`]): the lock is kept until it has ended.
     ///
     /// # Errors
     /// [`WithLockError::NotAcquired`]: the work never ran. [`WithLockError::Lost`]: the lock was lost before the work had ended.
@@ -164,8 +165,8 @@ impl Client {
         self.try_acquire(name, lease).map_err(WithLockError::NotAcquired)?.run(work)
     }
 
-    /// Like [`with_lock`](Self::with_lock), acquiring as in [`acquire_with_retry`](Self::acquire_with_retry). Only the acquiring is
-    /// tried again; the work runs at most once.
+    /// Like [`with_lock`](Self::with_lock), acquiring as in [`acquire_with_retry`](Self::acquire_with_retry). Only the
+    /// acquiring is tried again; the work runs at most once.
     ///
     /// # Errors
     /// As [`with_lock`](Self::with_lock).
@@ -178,8 +179,8 @@ impl Client {
         self.acquire_with_retry(name, lease).map_err(WithLockError::NotAcquired)?.run(work)
     }
 
-    /// How many claims on this lock are open through this client and its clones, held or waiting. A claim that is made while there
-    /// is one queues behind it, as behind a stranger's.
+    /// How many claims on this lock are open through this client and its clones, held or waiting. A claim that is made
+    /// while there is one queues behind it, as behind a stranger's.
     pub fn claims(&self, name: &LockName) -> usize {
         self.handle.config.claims.count(name)
     }

@@ -9,9 +9,10 @@ use crate::signal::{Signal, Subscription};
 
 /// A switch that ends the acquiring of locks and asks guarded work to stop.
 ///
-/// Bind it with [`Client::cancel_on`](crate::blocking::Client::cancel_on). While a lock is still being acquired, cancelling makes
-/// the call return [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled). Once work runs under the lock, cancelling only tells it
-/// ([`Held::is_cancelled`](crate::Held::is_cancelled)): heartbeats go on, and the lock is released when the work has ended.
+/// Bind it with [`Client::cancel_on`](crate::blocking::Client::cancel_on). While a lock is still being acquired,
+/// cancelling makes the call return [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled). Once work runs under the
+/// lock, cancelling only tells it ([`Held::is_cancelled`](crate::Held::is_cancelled)): heartbeats go on, and the lock
+/// is released when the work has ended.
 ///
 /// Clones are the same switch.
 ///

@@ -1,7 +1,7 @@
 //! A session together with its clock and those who wait for its outcome: what both drivers share.
 //!
-//! Each input reads the clock itself, right when it is made, and what it brought about is told before it returns: the hold first,
-//! then whoever waits. So a driver only moves bytes and cannot forget to tell.
+//! Each input reads the clock itself, right when it is made, and what it brought about is told before it returns: the
+//! hold first, then whoever waits. So a driver only moves bytes and cannot forget to tell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,8 +135,8 @@ impl fmt::Debug for Claim {
 }
 
 impl Drop for Claim {
-    /// Whoever let this claim go without its end (an aborted task, a runtime that stops, a panic) leaves nobody waiting. A hold that
-    /// was released, and an outcome that is known, are past being told.
+    /// Whoever let this claim go without its end (an aborted task, a runtime that stops, a panic) leaves nobody
+    /// waiting. A hold that was released, and an outcome that is known, are past being told.
     fn drop(&mut self) {
         let reason = LossReason::Closed { error: None };
         match (&self.held, self.standing()) {

@@ -1,7 +1,7 @@
 //! Which claims this client has open, so that a program can notice that it is about to queue behind itself.
 //!
-//! The server knows sessions, not processes: a second claim on a lock that this process holds waits in the queue like any other. The
-//! client only counts; it never takes one claim for another.
+//! The server knows sessions, not processes: a second claim on a lock that this process holds waits in the queue like
+//! any other. The client only counts; it never takes one claim for another.
 
 use std::collections::HashMap;
 use std::fmt;

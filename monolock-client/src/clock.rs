@@ -1,14 +1,16 @@
 //! The one module that reads a clock.
 //!
-//! A lease runs on at the server while this machine sleeps, so the clock must run on as well: `CLOCK_BOOTTIME` on Linux and Android,
-//! `CLOCK_MONOTONIC` on Apple systems, where that one counts sleep. Elsewhere it is [`std::time::Instant`], which may stand still
-//! during suspend: there a lock that was lost in the machine's sleep is found out when the first deadline after it passes.
+//! A lease runs on at the server while this machine sleeps, so the clock must run on as well: `CLOCK_BOOTTIME` on Linux
+//! and Android, `CLOCK_MONOTONIC` on Apple systems, where that one counts sleep. Elsewhere it is
+//! [`std::time::Instant`], which may stand still during suspend: there a lock that was lost in the machine's sleep is
+//! found out when the first deadline after it passes.
 
 use std::fmt;
 
 use monolock_core::Timestamp;
 
-/// Tells the time: monotonic, from an origin of its own, and running on while the machine sleeps where the system can tell.
+/// Tells the time: monotonic, from an origin of its own, and running on while the machine sleeps where the system can
+/// tell.
 ///
 /// Programs use [`SystemClock`]; tests inject one that they can set.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {

@@ -17,8 +17,8 @@ use crate::session::SessionConfig;
 
 /// The shortest lease that a client takes on, in milliseconds.
 ///
-/// Timers fire up to 10 ms late. A heartbeat that goes out after a quarter of the lease plus that must still have its answer by 0.8
-/// leases: 0.55 leases must be more than 10 ms.
+/// Timers fire up to 10 ms late. A heartbeat that goes out after a quarter of the lease plus that must still have its
+/// answer by 0.8 leases: 0.55 leases must be more than 10 ms.
 pub const MIN_LEASE_MS: u32 = 20;
 
 /// The shortest lease that a client takes on: [`MIN_LEASE_MS`].
@@ -68,9 +68,10 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Speaks TLS, as configured: which authorities are trusted, and for mutual TLS which certificate this client shows. A server
-    /// must prove to be the host of the address that it was found by, unless [`tls_server_name`](Self::tls_server_name) says
-    /// otherwise. The handshake counts towards the connect timeout; one that fails is a reason to try the next address.
+    /// Speaks TLS, as configured: which authorities are trusted, and for mutual TLS which certificate this client
+    /// shows. A server must prove to be the host of the address that it was found by, unless
+    /// [`tls_server_name`](Self::tls_server_name) says otherwise. The handshake counts towards the connect timeout;
+    /// one that fails is a reason to try the next address.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -98,8 +99,9 @@ impl<C> Builder<C> {
         self
     }
 
-    /// How long one attempt may take from the first look-up to the server's first answer, all addresses together. 5 seconds
-    /// unless said otherwise. Each address has its share of what is left, so that one which is dead or mute leaves time for the next.
+    /// How long one attempt may take from the first look-up to the server's first answer, all addresses together. 5
+    /// seconds unless said otherwise. Each address has its share of what is left, so that one which is dead or mute
+    /// leaves time for the next.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;

@@ -1,7 +1,7 @@
 //! Which address to try next, and how long: one is dead, another accepts and stays mute, a third one serves.
 //!
-//! Pure: it is told what came of each step. The connect timeout bounds the whole attempt; every candidate gets an even share of what is
-//! left for those that are still to come, so nobody's silence uses up the time of the next.
+//! Pure: it is told what came of each step. The connect timeout bounds the whole attempt; every candidate gets an even
+//! share of what is left for those that are still to come, so nobody's silence uses up the time of the next.
 
 use std::mem;
 use std::net::SocketAddr;

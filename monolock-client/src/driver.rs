@@ -1,8 +1,9 @@
 //! The async driver: sessions on tokio.
 //!
-//! Until the server's first answer everything happens in the caller's own future, so dropping that closes the socket and there is
-//! nothing else to clean up. From then on one task owns the session, so that heartbeats go out however seldom the caller is polled;
-//! whoever holds the claim shuts the socket down itself when it lets go, without waiting for that task to run.
+//! Until the server's first answer everything happens in the caller's own future, so dropping that closes the socket
+//! and there is nothing else to clean up. From then on one task owns the session, so that heartbeats go out however
+//! seldom the caller is polled; whoever holds the claim shuts the socket down itself when it lets go, without waiting
+//! for that task to run.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -32,11 +33,11 @@ use crate::session::{LossReason, SessionConfig, Standing};
 use crate::signal::Signal;
 use crate::transport::{Connection, Transport};
 
-/// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every claim on a
-/// lock is a connection (`PROTOCOL.md`, "one session").
+/// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every
+/// claim on a lock is a connection (`PROTOCOL.md`, "one session").
 ///
-/// Its calls need a tokio runtime with I/O and time enabled. Every future is cancel-safe: dropping it closes what it had opened,
-/// at once, and leaves no task behind.
+/// Its calls need a tokio runtime with I/O and time enabled. Every future is cancel-safe: dropping it closes what it
+/// had opened, at once, and leaves no task behind.
 #[derive(Clone, Debug)]
 pub struct Client {
     handle: Handle,
@@ -54,15 +55,16 @@ impl Client {
         Self { handle: Handle { cancel: cancel.clone(), ..self.handle.clone() } }
     }
 
-    /// This client, with each of its calls waiting at most so long for a lock, all attempts together. A call that does not make
-    /// it fails with [`ErrorKind::WaitTimeout`](crate::ErrorKind::WaitTimeout).
+    /// This client, with each of its calls waiting at most so long for a lock, all attempts together. A call that does
+    /// not make it fails with [`ErrorKind::WaitTimeout`](crate::ErrorKind::WaitTimeout).
     #[must_use]
     pub fn wait_limit(&self, wait: Duration) -> Self {
         Self { handle: Handle { wait_limit: Some(wait), ..self.handle.clone() } }
     }
 
-    /// This client, with `callback` called each time the server puts a call that waits into the queue, before the wait begins. It runs
-    /// within the future that acquires, and must not block; what it panics with, that future panics with.
+    /// This client, with `callback` called each time the server puts a call that waits into the queue, before the wait
+    /// begins. It runs within the future that acquires, and must not block; what it panics with, that future panics
+    /// with.
     #[must_use]
     pub fn on_queued(&self, callback: impl Fn(&LockName) + Send + Sync + 'static) -> Self {
         Self { handle: Handle { on_queued: Some(OnQueued::new(callback)), ..self.handle.clone() } }
@@ -109,9 +111,10 @@ impl Client {
         self.wait_limit(wait).acquire(name, lease).await
     }
 
-    /// Acquires the lock like [`acquire`](Self::acquire), and tries again where the server cannot be reached or the place in the
-    /// queue is lost: after exponential backoff with full jitter, 100 ms doubling to 5 s. After a shutdown of the server (code
-    /// 0x01) the first new attempt comes within 100 ms, or 500 ms with TLS. Codes from 0x10 up are final.
+    /// Acquires the lock like [`acquire`](Self::acquire), and tries again where the server cannot be reached or the
+    /// place in the queue is lost: after exponential backoff with full jitter, 100 ms doubling to 5 s. After a
+    /// shutdown of the server (code 0x01) the first new attempt comes within 100 ms, or 500 ms with TLS. Codes from
+    /// 0x10 up are final.
     ///
     /// # Errors
     /// `Denied` and `Invalid` at once, `Cancelled` and `WaitTimeout` as soon as they come; nothing else.
@@ -126,10 +129,11 @@ impl Client {
 
     /// Runs `work` under the lock and releases it, on every path, unwinding included.
     ///
-    /// When the lock is lost, the work is dropped: it stops at its next `await`. It is polled once more before, so work that
-    /// waits for [`Held::lost`] itself can return an error of its own. Work that needs time to wind up after a loss uses
-    /// [`acquire`](Self::acquire) and the guard. Cancelling through [`cancel_on`](Self::cancel_on) only tells the work
-    /// ([`Held::cancelled`]): the lock is kept until it has ended. Dropping the future drops the work, then releases.
+    /// When the lock is lost, the work is dropped: it stops at its next `await`. It is polled once more before, so work
+    /// that waits for [`Held::lost`] itself can return an error of its own. Work that needs time to wind up after a
+    /// loss uses [`acquire`](Self::acquire) and the guard. Cancelling through [`cancel_on`](Self::cancel_on) only
+    /// tells the work ([`Held::cancelled`]): the lock is kept until it has ended. Dropping the future drops the
+    /// work, then releases.
     ///
     /// # Errors
     /// [`WithLockError::NotAcquired`]: the work never ran. [`WithLockError::Lost`]: the lock was lost before the work had ended.
@@ -166,8 +170,8 @@ impl Client {
         guard.run(work).await
     }
 
-    /// Like [`with_lock`](Self::with_lock), acquiring as in [`acquire_with_retry`](Self::acquire_with_retry). Only the acquiring is
-    /// tried again; the work runs at most once.
+    /// Like [`with_lock`](Self::with_lock), acquiring as in [`acquire_with_retry`](Self::acquire_with_retry). Only the
+    /// acquiring is tried again; the work runs at most once.
     ///
     /// # Errors
     /// As [`with_lock`](Self::with_lock).
@@ -185,8 +189,8 @@ impl Client {
         guard.run(work).await
     }
 
-    /// How many claims on this lock are open through this client and its clones, held or waiting. A claim that is made while there
-    /// is one queues behind it, as behind a stranger's.
+    /// How many claims on this lock are open through this client and its clones, held or waiting. A claim that is made
+    /// while there is one queues behind it, as behind a stranger's.
     pub fn claims(&self, name: &LockName) -> usize {
         self.handle.config.claims.count(name)
     }
@@ -325,7 +329,8 @@ impl LockGuard {
         self.held.clone()
     }
 
-    /// Releases the lock, and returns when the connection is closed on this side. Nothing is waited for from the server.
+    /// Releases the lock, and returns when the connection is closed on this side. Nothing is waited for from the
+    /// server.
     pub async fn release(mut self) {
         self.held.release();
         if let Some(task) = self.line.hang_up() {
@@ -444,8 +449,8 @@ impl Driven {
         self.connection.take_refusal().map_or(Ok(self), Err)
     }
 
-    /// Writes what is to be written, then waits for the next thing to happen and takes it in. Cancel-safe: nothing is taken from
-    /// the socket before the session has it.
+    /// Writes what is to be written, then waits for the next thing to happen and takes it in. Cancel-safe: nothing is
+    /// taken from the socket before the session has it.
     async fn step(&mut self) {
         self.connection.send();
         let claim = self.connection.claim();

@@ -1,7 +1,7 @@
 //! The one error of the client: opaque, with a kind that says what to do.
 //!
-//! Failures compose (a call may dial several addresses and hear a refusal from each), so [`Error`] hides its inside and answers
-//! questions. The kinds bear the same names in every monolock client, and none is found by reading text.
+//! Failures compose (a call may dial several addresses and hear a refusal from each), so [`Error`] hides its inside and
+//! answers questions. The kinds bear the same names in every monolock client, and none is found by reading text.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ pub enum ErrorKind {
     Lost,
     /// No server took the claim in: no connection, no answer in time, or a server condition (a code below 0x10).
     Unreachable,
-    /// What was asked for is wrong and will be wrong again: found before dialling, or said by the server (a code from 0x10 up).
+    /// What was asked for is wrong and will be wrong again: found before dialling, or said by the server (a code from
+    /// 0x10 up).
     Invalid,
 }
 
@@ -95,8 +96,8 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing it. Codes from 0x10 up never are: the same bytes fail
-    /// again (`PROTOCOL.md`, "Errors").
+    /// Whether the same call may succeed later without anybody changing it. Codes from 0x10 up never are: the same
+    /// bytes fail again (`PROTOCOL.md`, "Errors").
     pub fn is_retryable(&self) -> bool {
         match &*self.0 {
             Cause::Unreachable { .. } | Cause::Contended { .. } | Cause::WaitTimeout { .. } => true,

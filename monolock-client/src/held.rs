@@ -1,8 +1,8 @@
 //! What the holder sees of its lock, and how it learns of the loss.
 //!
-//! A hold is believed in until an absolute instant, which the session moves on with every confirmation. Looking compares that
-//! instant with the clock, so the answer is right even where no task or thread of the driver has run for hours; and a look that finds
-//! it past ends the hold for good, whatever the driver reads afterwards.
+//! A hold is believed in until an absolute instant, which the session moves on with every confirmation. Looking
+//! compares that instant with the clock, so the answer is right even where no task or thread of the driver has run for
+//! hours; and a look that finds it past ends the hold for good, whatever the driver reads afterwards.
 
 use std::fmt;
 use std::future::Future;
@@ -40,8 +40,8 @@ struct Hold {
 const OVER: u64 = 0;
 
 impl Held {
-    /// The fencing token: larger than that of any earlier grant. Hand it to whatever the lock guards, which must refuse a token
-    /// below the largest it saw.
+    /// The fencing token: larger than that of any earlier grant. Hand it to whatever the lock guards, which must refuse
+    /// a token below the largest it saw.
     pub fn token(&self) -> Token {
         self.0.token
     }
@@ -51,8 +51,8 @@ impl Held {
         &self.0.name
     }
 
-    /// Whether the lock is still held, by the clock: false from the give-up instant on, although nothing has run since and
-    /// whatever lies unread in the socket. Once false, it stays false. After the release it is false too.
+    /// Whether the lock is still held, by the clock: false from the give-up instant on, although nothing has run since
+    /// and whatever lies unread in the socket. Once false, it stays false. After the release it is false too.
     pub fn is_held(&self) -> bool {
         let until = self.0.believed_until.load(Ordering::Acquire);
         if until == OVER {
@@ -74,19 +74,20 @@ impl Held {
 
     /// Waits until the lock is lost, and says how.
     ///
-    /// May be called before, during and after the loss, from any number of tasks and threads; each learns of it once. A lock that
-    /// is released was not lost: then this stays pending.
+    /// May be called before, during and after the loss, from any number of tasks and threads; each learns of it once. A
+    /// lock that is released was not lost: then this stays pending.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Unpin + use<> {
         self.0.lost.wait()
     }
 
-    /// Waits on this thread until the lock is lost, at most so long, and says how. `None`: not lost so far, or released.
+    /// Waits on this thread until the lock is lost, at most so long, and says how. `None`: not lost so far, or
+    /// released.
     pub fn wait_lost(&self, timeout: Duration) -> Option<LossReason> {
         self.0.lost.wait_timeout(timeout)
     }
 
-    /// Calls `callback` when the lock is lost; at once and on this thread, if it has been. Otherwise it runs on the thread that
-    /// notices the loss and must not block. A release drops it uncalled.
+    /// Calls `callback` when the lock is lost; at once and on this thread, if it has been. Otherwise it runs on the
+    /// thread that notices the loss and must not block. A release drops it uncalled.
     pub fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
         self.0.lost.call(Box::new(callback));
     }
@@ -97,8 +98,8 @@ impl Held {
         self.0.lost.value()
     }
 
-    /// Whether the caller asked the work to stop, with the [`Cancel`] that the client was bound to. The lock is held on until
-    /// the work has ended.
+    /// Whether the caller asked the work to stop, with the [`Cancel`] that the client was bound to. The lock is held on
+    /// until the work has ended.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancel.is_cancelled()
     }

@@ -40,27 +40,27 @@
 //! ```
 //!
 //! There are two clients with one vocabulary: the async `Client` on tokio (feature `tokio`, on by default) and
-//! [`blocking::Client`] on plain threads, which needs no runtime. Both move bytes for one pure [`session::Session`], which keeps the
-//! rules of the protocol (`PROTOCOL.md`, "What a client must do").
+//! [`blocking::Client`] on plain threads, which needs no runtime. Both move bytes for one pure [`session::Session`],
+//! which keeps the rules of the protocol (`PROTOCOL.md`, "What a client must do").
 //!
 //! # What is promised
 //!
-//! - Every claim is a connection of its own, and closing it is the release. Nothing is re-acquired silently: a lock that was lost
-//!   stays lost, and a new turn begins at the back of the queue.
-//! - A lock that is not confirmed counts as lost 0.8 leases after the sending of the last frame that was, which is before the server
-//!   gives it to another. [`Held::is_held`] asks a clock that runs on while the machine sleeps (see [`clock`]), so it is right
-//!   after a suspend or a stopped process, before anything else has run.
+//! - Every claim is a connection of its own, and closing it is the release. Nothing is re-acquired silently: a lock
+//!   that was lost stays lost, and a new turn begins at the back of the queue.
+//! - A lock that is not confirmed counts as lost 0.8 leases after the sending of the last frame that was, which is
+//!   before the server gives it to another. [`Held::is_held`] asks a clock that runs on while the machine sleeps (see
+//!   [`clock`]), so it is right after a suspend or a stopped process, before anything else has run.
 //! - The loss reaches everybody who asks, before or after, with its [`LossReason`].
-//! - A process can be stopped between its last look and its write. No client can prevent that: the guarded resource can, by
-//!   refusing any token below the largest it saw.
-//! - Over TLS (`Builder::tls`) all of this holds as well: a frame counts as sent before it is encrypted, and an end
-//!   of the connection is the end, with a farewell or without.
+//! - A process can be stopped between its last look and its write. No client can prevent that: the guarded resource
+//!   can, by refusing any token below the largest it saw.
+//! - Over TLS (`Builder::tls`) all of this holds as well: a frame counts as sent before it is encrypted, and an end of
+//!   the connection is the end, with a farewell or without.
 //! - Leases run from [`MIN_LEASE_MS`] to 2^32 − 1 milliseconds. Anything else is an error before anything is dialled.
 //!
 //! # Errors
 //!
-//! One opaque [`Error`] with one of seven [kinds](ErrorKind), the same in every monolock client: cancelled, wait timeout,
-//! contended, denied, lost, unreachable, invalid.
+//! One opaque [`Error`] with one of seven [kinds](ErrorKind), the same in every monolock client: cancelled, wait
+//! timeout, contended, denied, lost, unreachable, invalid.
 
 pub mod blocking;
 pub mod clock;

@@ -1,8 +1,8 @@
 //! Names to addresses, anew at each attempt and without a runtime.
 //!
-//! The system's resolver blocks and cannot be interrupted, so it runs on a thread of its own and callers wait for its answer as
-//! long as they like. There is at most one such thread for each address of a client: an attempt that comes while a look-up is
-//! under way waits for that one, so a resolver that hangs collects no threads.
+//! The system's resolver blocks and cannot be interrupted, so it runs on a thread of its own and callers wait for its
+//! answer as long as they like. There is at most one such thread for each address of a client: an attempt that comes
+//! while a look-up is under way waits for that one, so a resolver that hangs collects no threads.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -1,8 +1,10 @@
-//! The one place that knows the rules of a session, as a client must keep them (`PROTOCOL.md`, "What a client must do").
+//! The one place that knows the rules of a session, as a client must keep them (`PROTOCOL.md`, "What a client must
+//! do").
 //!
-//! [`Session`] is pure: it opens no socket, reads no clock and draws no randomness, so the drivers and the simulator run the very
-//! same rules. Every input looks at the clock before it looks at anything else, so a session that has given up can be revived by
-//! nothing; and it gives up no later than 0.8 leases after the sending of the last confirmed frame, which is before the server does.
+//! [`Session`] is pure: it opens no socket, reads no clock and draws no randomness, so the drivers and the simulator
+//! run the very same rules. Every input looks at the clock before it looks at anything else, so a session that has
+//! given up can be revived by nothing; and it gives up no later than 0.8 leases after the sending of the last confirmed
+//! frame, which is before the server does.
 
 use std::time::Duration;
 use std::{error, fmt, io, mem};
@@ -12,7 +14,8 @@ use monolock_core::wire::{
 };
 use monolock_core::{Lease, LockName, Timestamp, Token};
 
-/// The longest time between two heartbeats, however long the lease: middleboxes drop flows that are idle for a few minutes.
+/// The longest time between two heartbeats, however long the lease: middleboxes drop flows that are idle for a few
+/// minutes.
 pub const HEARTBEAT_CEILING: Duration = Duration::from_mins(1);
 
 /// The shortest time between two heartbeats, where a quarter of the lease is not shorter still.
@@ -25,16 +28,17 @@ pub struct SessionConfig {
     pub name: LockName,
     /// How long the session may be silent before the server drops it.
     pub lease: Lease,
-    /// How long a hold may last before it counts as lost, counted from the grant's receipt. `None`: as long as it is confirmed.
+    /// How long a hold may last before it counts as lost, counted from the grant's receipt. `None`: as long as it is
+    /// confirmed.
     pub max_hold: Option<Duration>,
 }
 
 /// One claim on one lock, from `ACQUIRE` to its end.
 ///
-/// A driver opens a connection, makes a `Session`, and then, for as long as [`next_deadline`](Self::next_deadline) says something:
-/// writes what [`transmit`](Self::transmit) gives, hands what it reads to [`receive`](Self::receive), and calls
-/// [`tick`](Self::tick) at the deadline. After every input, `transmit` may have something new. A stepping-back `now` counts as
-/// standing still.
+/// A driver opens a connection, makes a `Session`, and then, for as long as [`next_deadline`](Self::next_deadline) says
+/// something: writes what [`transmit`](Self::transmit) gives, hands what it reads to [`receive`](Self::receive), and
+/// calls [`tick`](Self::tick) at the deadline. After every input, `transmit` may have something new. A stepping-back
+/// `now` counts as standing still.
 ///
 /// ```
 /// use monolock_client::session::{Event, Session, SessionConfig};
@@ -124,8 +128,8 @@ impl Session {
         self.end(LossReason::Closed { error }, events);
     }
 
-    /// Appends the bytes that are to be written now, if any, and counts `now` as the moment of their sending: take the time
-    /// before the system call, not after it.
+    /// Appends the bytes that are to be written now, if any, and counts `now` as the moment of their sending: take the
+    /// time before the system call, not after it.
     pub fn transmit(&mut self, now: Timestamp, out: &mut Vec<u8>) {
         self.now = self.now.max(now);
         if self.gives_up_at().is_none_or(|ends| self.now >= ends) {
@@ -149,8 +153,9 @@ impl Session {
         Some(if self.may_beat() { ends.min(self.next_beat) } else { ends })
     }
 
-    /// When the session ends unless something is confirmed before: 0.8 leases after the sending of the last confirmed frame, or
-    /// at the end of `max_hold`. From this instant on the lock must not be believed in. `None` when the session is over.
+    /// When the session ends unless something is confirmed before: 0.8 leases after the sending of the last confirmed
+    /// frame, or at the end of `max_hold`. From this instant on the lock must not be believed in. `None` when the
+    /// session is over.
     pub fn gives_up_at(&self) -> Option<Timestamp> {
         if self.is_over() {
             return None;
@@ -233,7 +238,8 @@ impl Session {
                     self.grant(token, events);
                 }
             }
-            // The push: it answers nothing, so it confirms nothing. A heartbeat under way is answered by the next frame.
+            // The push: it answers nothing, so it confirms nothing. A heartbeat under way is answered by the next
+            // frame.
             (Standing::Queued, ServerFrame::Acquired { token }) => self.grant(token, events),
             (Standing::Holding { .. }, ServerFrame::Waiting) => {
                 self.violated(ProtocolViolation::WaitingAfterAcquired, events);

@@ -1,7 +1,7 @@
 //! A value that is set once and seen by many: tasks poll for it, threads wait for it, callbacks take it.
 //!
-//! Nobody misses it: whoever comes after it was set finds it at once. What waits is bounded by who waits: a future or a subscription
-//! takes its entry along when it is dropped, and nothing is called under the lock.
+//! Nobody misses it: whoever comes after it was set finds it at once. What waits is bounded by who waits: a future or a
+//! subscription takes its entry along when it is dropped, and nothing is called under the lock.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -103,7 +103,8 @@ impl<T: Clone> Signal<T> {
         Wait { signal: Arc::clone(self), key: None }
     }
 
-    /// Calls `callback` with the value: when it is set, or here and now if it has been. Says its key where it is still to come.
+    /// Calls `callback` with the value: when it is set, or here and now if it has been. Says its key where it is still
+    /// to come.
     pub(crate) fn call(&self, callback: Callback<T>) -> Option<u64> {
         let mut state = self.lock();
         let value = match &state.value {

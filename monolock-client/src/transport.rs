@@ -1,8 +1,9 @@
 //! What lies between a session and its socket: nothing, or TLS.
 //!
-//! Both drivers move bytes through here, over a socket that never blocks, so TLS is written once. A frame is stamped by its session
-//! before it comes here, and a session looks at its clock when what was decrypted is handed to it: encryption can only make a client
-//! give up earlier. Whoever holds the claim hangs up from its own thread, so the lock here is held across no wait and no foreign code.
+//! Both drivers move bytes through here, over a socket that never blocks, so TLS is written once. A frame is stamped by
+//! its session before it comes here, and a session looks at its clock when what was decrypted is handed to it:
+//! encryption can only make a client give up earlier. Whoever holds the claim hangs up from its own thread, so the lock
+//! here is held across no wait and no foreign code.
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
@@ -51,8 +52,8 @@ impl<S: Socket> Transport<S> {
         !self.lock().unwritten.is_empty()
     }
 
-    /// Goes on with the handshake as far as the socket lets it; says whether it is done. What the server sent to the session that
-    /// is to begin is appended to `early`.
+    /// Goes on with the handshake as far as the socket lets it; says whether it is done. What the server sent to the
+    /// session that is to begin is appended to `early`.
     pub(crate) fn shake_hands(&self, early: &mut Vec<u8>) -> Result<bool, AttemptFailure> {
         loop {
             self.send(&[]).map_err(AttemptFailure::Handshake)?;
@@ -112,7 +113,8 @@ impl<S: Socket> Transport<S> {
 /// What the bytes of one connection are wrapped in.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// What the socket has not taken yet: at most one frame, since there is at most one unanswered, and what TLS adds to it.
+    /// What the socket has not taken yet: at most one frame, since there is at most one unanswered, and what TLS adds
+    /// to it.
     unwritten: Vec<u8>,
     #[cfg(feature = "tls")]
     tls: Option<Box<rustls::ClientConnection>>,
@@ -338,12 +340,14 @@ impl<S: Socket> Drop for Connection<S> {
     }
 }
 
-/// No socket fails like this. With TLS 1.3 a server refuses a client's certificate after the client has done its part of the handshake.
+/// No socket fails like this. With TLS 1.3 a server refuses a client's certificate after the client has done its part
+/// of the handshake.
 fn is_tls_error(error: &io::Error) -> bool {
     error.kind() == ErrorKind::InvalidData
 }
 
-/// Nothing is wrong: the socket has nothing, or takes nothing, for now. (`TimedOut` is the end: the system gave the peer up.)
+/// Nothing is wrong: the socket has nothing, or takes nothing, for now. (`TimedOut` is the end: the system gave the
+/// peer up.)
 pub(crate) fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

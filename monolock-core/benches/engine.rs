@@ -1,8 +1,9 @@
 //! What one input of the engine costs, beside how many sessions it has.
 //!
-//! Every bench keeps its engine in a steady state: what an operation takes away, the preparation of the next sample puts back, outside the
-//! measured time. One sample is many operations, and the figure is that of one. Names have 30 bytes, the hasher is the standard library's,
-//! sessions are met in random order, and clearing the effects is part of each operation.
+//! Every bench keeps its engine in a steady state: what an operation takes away, the preparation of the next sample
+//! puts back, outside the measured time. One sample is many operations, and the figure is that of one. Names have 30
+//! bytes, the hasher is the standard library's, sessions are met in random order, and clearing the effects is part of
+//! each operation.
 
 use std::cell::RefCell;
 use std::hash::RandomState;
@@ -84,7 +85,8 @@ fn cancel_in_mid_queue(bencher: Bencher<'_, '_>, sessions: usize) {
         .bench_local_values(|waiter| world.borrow_mut().release(waiter));
 }
 
-/// Whichever waiter leaves, nobody has looked at it for long: all of its memory and of its neighbours' has to be fetched.
+/// Whichever waiter leaves, nobody has looked at it for long: all of its memory and of its neighbours' has to be
+/// fetched.
 #[divan::bench(args = SESSIONS, sample_size = PREPARED, sample_count = 1000)]
 fn cancel_in_mid_queue_at_random(bencher: Bencher<'_, '_>, sessions: usize) {
     let world = RefCell::new(World::queued(sessions));

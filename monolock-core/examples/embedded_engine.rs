@@ -1,7 +1,7 @@
 //! The engine inside another program, under a clock of the program's own.
 //!
-//! Two night jobs want one lock. The first hangs; when its lease is out, the second takes over with a larger fencing token, and the store
-//! that both write to refuses the first one's late write.
+//! Two night jobs want one lock. The first hangs; when its lease is out, the second takes over with a larger fencing
+//! token, and the store that both write to refuses the first one's late write.
 //!
 //! ```text
 //! cargo run -p monolock-core --example embedded_engine

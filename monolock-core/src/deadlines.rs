@@ -1,11 +1,13 @@
 //! Which session may be out of time next.
 //!
-//! Each session has one entry, armed when it comes and gone when it goes; a heartbeat does not touch it, so an entry is a lower bound of
-//! its session's deadline. Whoever takes an entry out asks the session, and arms it anew if it has been heard since.
+//! Each session has one entry, armed when it comes and gone when it goes; a heartbeat does not touch it, so an entry is
+//! a lower bound of its session's deadline. Whoever takes an entry out asks the session, and arms it anew if it has
+//! been heard since.
 //!
-//! The entries stand in a hierarchical wheel: eight levels of 64 slots, a slot of level `n` as wide as the whole of level `n − 1`. An entry
-//! lies at the level of the highest bit in which its tick differs from the present one, so all of a level come before all of the next. Its
-//! list is threaded through the sessions. Arming and disarming touch no more than two neighbours, however many sessions there are.
+//! The entries stand in a hierarchical wheel: eight levels of 64 slots, a slot of level `n` as wide as the whole of
+//! level `n − 1`. An entry lies at the level of the highest bit in which its tick differs from the present one, so all
+//! of a level come before all of the next. Its list is threaded through the sessions. Arming and disarming touch no
+//! more than two neighbours, however many sessions there are.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -120,8 +122,9 @@ impl Deadlines {
         Some(Taken { next: place.first })
     }
 
-    /// Whether `deadline` lies in the tick whose entries were taken last. Of all deadlines in the wheel those come first, so their sessions
-    /// may end now; one that is due as well but lies in a later tick has to wait for those between.
+    /// Whether `deadline` lies in the tick whose entries were taken last. Of all deadlines in the wheel those come
+    /// first, so their sessions may end now; one that is due as well but lies in a later tick has to wait for those
+    /// between.
     pub(crate) fn is_present(&self, deadline: Timestamp) -> bool {
         deadline.as_nanos() >> TICK_BITS == self.present
     }

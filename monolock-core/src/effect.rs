@@ -1,7 +1,7 @@
 //! What an input brought about, in order.
 //!
-//! Effects are appended to a buffer that the caller owns and reuses. They own what they mention, so they stay true however the engine
-//! goes on; there is nothing to drain before the next input.
+//! Effects are appended to a buffer that the caller owns and reuses. They own what they mention, so they stay true
+//! however the engine goes on; there is nothing to drain before the next input.
 
 use alloc::vec::{self, Vec};
 use core::fmt;
@@ -11,7 +11,8 @@ use crate::{LockName, SessionId, Token};
 
 /// One thing that happened. The loser of a lock is always told before the winner.
 ///
-/// The enum is closed on purpose: a driver that passed over an effect would lose a frame, so a new one has to be seen by the compiler.
+/// The enum is closed on purpose: a driver that passed over an effect would lose a frame, so a new one has to be seen
+/// by the compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The session owns the lock now: at once, or after it has queued.
@@ -91,8 +92,8 @@ pub enum Standing {
 
 /// Why a claim ended.
 ///
-/// Of several reasons in one instant, the lease comes first (every input settles the past before it acts), then whichever input came first:
-/// a later one finds the session gone.
+/// Of several reasons in one instant, the lease comes first (every input settles the past before it acts), then
+/// whichever input came first: a later one finds the session gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseReason {
     /// The client let go: it closed its connection, or was killed.
@@ -161,8 +162,8 @@ impl Effects {
         self.0.iter()
     }
 
-    /// Takes all effects out, oldest first, and keeps the memory for the next input; [`clear`](Self::clear) then gives back what a rare
-    /// large number of them took.
+    /// Takes all effects out, oldest first, and keeps the memory for the next input; [`clear`](Self::clear) then gives
+    /// back what a rare large number of them took.
     pub fn drain(&mut self) -> vec::Drain<'_, Effect> {
         self.0.drain(..)
     }

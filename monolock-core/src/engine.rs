@@ -1,8 +1,9 @@
 //! The one place that decides who holds which lock.
 //!
-//! Four inputs (acquire, heartbeat, release, tick) and one question (when to tick next); time is always an argument. A lock exists while
-//! somebody claims it, has a holder whenever it exists (but for the grace after a start), and passes to its waiters strictly in the order in
-//! which they came. Everything an input brings about is in the caller's buffer when the call returns.
+//! Four inputs (acquire, heartbeat, release, tick) and one question (when to tick next); time is always an argument. A
+//! lock exists while somebody claims it, has a holder whenever it exists (but for the grace after a start), and passes
+//! to its waiters strictly in the order in which they came. Everything an input brings about is in the caller's buffer
+//! when the call returns.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,7 +21,8 @@ use crate::{Lease, LockName, LockNameRef, Timestamp, Token, TokenSequence};
 
 /// A session of one engine: one claim on one lock.
 ///
-/// It names one claim for ever: the index is reused after the claim has ended, the serial never is, so a stale id finds nothing.
+/// It names one claim for ever: the index is reused after the claim has ended, the serial never is, so a stale id finds
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId {
     key: Key,
@@ -28,7 +30,8 @@ pub struct SessionId {
 }
 
 impl SessionId {
-    /// A small number that no other living session of the engine has: for a driver that keeps its connections in a parallel slab.
+    /// A small number that no other living session of the engine has: for a driver that keeps its connections in a
+    /// parallel slab.
     pub const fn index(self) -> usize {
         self.key.index()
     }
@@ -87,8 +90,8 @@ impl core::error::Error for UnknownSession {}
 /// - A lease lives while `now < last_seen + lease`; a grant does not prolong it, a heartbeat does.
 /// - Time that steps back counts as standing still.
 /// - Each `Granted` has one `Released`; each session ends in one `Released` or `Withdrawn`.
-/// - There is never a free lock with a queue, but for the grace of [`granting_from`](Self::granting_from) and while there are no
-///   [tokens](TokenSequence::reserve_below).
+/// - There is never a free lock with a queue, but for the grace of [`granting_from`](Self::granting_from) and while
+///   there are no [tokens](TokenSequence::reserve_below).
 /// - Tokens rise.
 ///
 /// Memory follows the open sessions alone; a name that nobody claims costs nothing.
@@ -166,8 +169,8 @@ pub(crate) struct Lock {
     pub(crate) waiters: u32,
 }
 
-/// Where a name leads. The hash stands beside it, so that a table of a million names can grow without visiting each of them: hashing them
-/// anew would keep all locks waiting for half a second.
+/// Where a name leads. The hash stands beside it, so that a table of a million names can grow without visiting each of
+/// them: hashing them anew would keep all locks waiting for half a second.
 #[derive(Clone, Copy, Debug)]
 struct Named {
     hash: NameHash,
@@ -192,8 +195,8 @@ const KEPT_DUE: usize = 256;
 impl<S: BuildHasher> LockEngine<S> {
     /// An engine without locks, at the driver's origin.
     ///
-    /// All engines of one server share `tokens`. The table of names is keyed by `hasher`; names come from strangers, so it should be a
-    /// keyed hash with a random key (`std::hash::RandomState`) unless the names are trusted.
+    /// All engines of one server share `tokens`. The table of names is keyed by `hasher`; names come from strangers, so
+    /// it should be a keyed hash with a random key (`std::hash::RandomState`) unless the names are trusted.
     pub fn new(tokens: Arc<TokenSequence>, hasher: S) -> Self {
         Self {
             now: Timestamp::ORIGIN,
@@ -211,8 +214,8 @@ impl<S: BuildHasher> LockEngine<S> {
 
     /// Grants nothing before `instant`: until then claims queue in order.
     ///
-    /// For the grace after a restart: once every lease of the server's previous life is out, no client of that life believes any more
-    /// that it holds a lock.
+    /// For the grace after a restart: once every lease of the server's previous life is out, no client of that life
+    /// believes any more that it holds a lock.
     #[must_use]
     pub fn granting_from(mut self, instant: Timestamp) -> Self {
         self.stage = Stage::Grace(instant);
@@ -292,17 +295,19 @@ impl<S: BuildHasher> LockEngine<S> {
         Ok(())
     }
 
-    /// Lets time pass: ends each session whose lease is out, in the order of their deadlines, and grants what became free.
+    /// Lets time pass: ends each session whose lease is out, in the order of their deadlines, and grants what became
+    /// free.
     ///
-    /// Before [`next_deadline`](Self::next_deadline) it does nothing; from then on it makes progress: something ends, something is
-    /// granted, or the next deadline is later.
+    /// Before [`next_deadline`](Self::next_deadline) it does nothing; from then on it makes progress: something ends,
+    /// something is granted, or the next deadline is later.
     pub fn tick(&mut self, now: Timestamp, effects: &mut Effects) {
         self.settle(now, effects);
     }
 
     /// When [`tick`](Self::tick) is wanted next; `None` while nothing can happen by time alone.
     ///
-    /// No session is out of time before it. It may come early: a session heard since then is looked at again at this instant and no sooner.
+    /// No session is out of time before it. It may come early: a session heard since then is looked at again at this
+    /// instant and no sooner.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let grace = match self.stage {
             Stage::Grace(until) if !self.locks.is_empty() => Some(until),
@@ -315,8 +320,9 @@ impl<S: BuildHasher> LockEngine<S> {
         }
     }
 
-    /// Ends every session with [`ReleaseReason::Shutdown`] and grants nothing any more: the controlled stop of a server. For each lock
-    /// the waiters go first, so nobody is promoted by the stop itself. Later claims are refused with [`AcquireError::Closed`].
+    /// Ends every session with [`ReleaseReason::Shutdown`] and grants nothing any more: the controlled stop of a
+    /// server. For each lock the waiters go first, so nobody is promoted by the stop itself. Later claims are
+    /// refused with [`AcquireError::Closed`].
     pub fn close(&mut self, now: Timestamp, effects: &mut Effects) {
         let now = self.settle(now, effects);
         self.stage = Stage::Closed;
@@ -525,8 +531,8 @@ impl<S> LockEngine<S> {
 
     /// The locks that anybody claims and whose position is at least `position`, by their positions.
     ///
-    /// A lock keeps its position as long as anybody claims it. So a driver can look at many locks a few at a time, going on from the position
-    /// after the last, and sees each lock once that was claimed all the while.
+    /// A lock keeps its position as long as anybody claims it. So a driver can look at many locks a few at a time,
+    /// going on from the position after the last, and sees each lock once that was claimed all the while.
     pub fn locks_from(&self, position: usize) -> impl Iterator<Item = (usize, LockView<'_>)> {
         self.locks.iter_from(position).map(|(key, lock)| (key.index(), LockView::new(&self.sessions, lock)))
     }

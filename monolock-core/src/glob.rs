@@ -1,8 +1,8 @@
 //! Patterns over names and identities: `*` is any run of characters, `?` is exactly one, the rest is literal.
 //!
 //! The whole text must match; case counts, nothing is normalised, `/` is like any other character. The matcher is a
-//! nondeterministic automaton whose states are the bits of a few words, so a match takes time linear in the text for any one
-//! pattern: no pattern can make it backtrack.
+//! nondeterministic automaton whose states are the bits of a few words, so a match takes time linear in the text for
+//! any one pattern: no pattern can make it backtrack.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -55,8 +55,8 @@ impl Glob {
         glob
     }
 
-    /// Whether the whole of `text` matches. Takes time linear in the text, times one word operation for each 64 characters of
-    /// the pattern.
+    /// Whether the whole of `text` matches. Takes time linear in the text, times one word operation for each 64
+    /// characters of the pattern.
     pub fn matches(&self, text: &str) -> bool {
         let (mut few, mut many);
         let states = if self.looping.len() <= FEW_WORDS {

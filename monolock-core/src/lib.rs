@@ -1,7 +1,8 @@
 //! The pure heart of monolock: who holds which lock, what goes over the wire, which names a pattern means.
 //!
-//! Nothing here does I/O, reads a clock or draws a random number. A driver stamps each input with its own time and carries the
-//! effects out, so the same code runs in a server, inside another program, under a fake clock and under a fuzzer.
+//! Nothing here does I/O, reads a clock or draws a random number. A driver stamps each input with its own time and
+//! carries the effects out, so the same code runs in a server, inside another program, under a fake clock and under a
+//! fuzzer.
 //!
 //! - [`LockEngine`] decides who holds which lock: `acquire`, `heartbeat`, `release`, `tick`.
 //! - [`wire`] turns frames into bytes and bytes into frames. It and the engine do not know each other.

@@ -1,7 +1,7 @@
 //! Names of locks: the one type that proves a name valid.
 //!
-//! A name is 1 to 255 bytes of UTF-8, taken raw: case-sensitive, never trimmed, never normalised (`PROTOCOL.md`, "Frames").
-//! Whoever holds a [`LockName`] or a [`LockNameRef`] need not check again.
+//! A name is 1 to 255 bytes of UTF-8, taken raw: case-sensitive, never trimmed, never normalised (`PROTOCOL.md`,
+//! "Frames"). Whoever holds a [`LockName`] or a [`LockNameRef`] need not check again.
 
 use alloc::sync::Arc;
 use core::fmt;

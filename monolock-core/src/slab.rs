@@ -1,8 +1,8 @@
 //! Storage by small keys, in pages.
 //!
-//! Pages make growth cheap (nothing is ever moved) and shrinkage possible (an empty page is given back), so memory follows what is
-//! stored and no insertion pays for all earlier ones. A key is reused after its value is gone: whoever keeps keys for long keeps
-//! something beside them that tells one tenant from the next.
+//! Pages make growth cheap (nothing is ever moved) and shrinkage possible (an empty page is given back), so memory
+//! follows what is stored and no insertion pays for all earlier ones. A key is reused after its value is gone: whoever
+//! keeps keys for long keeps something beside them that tells one tenant from the next.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

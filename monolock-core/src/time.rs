@@ -1,7 +1,7 @@
 //! Instants without a clock.
 //!
-//! Whoever drives a machine of this crate owns the clock and stamps each input; nothing here reads one. Only differences between
-//! instants of one driver mean anything.
+//! Whoever drives a machine of this crate owns the clock and stamps each input; nothing here reads one. Only
+//! differences between instants of one driver mean anything.
 
 use core::fmt;
 use core::time::Duration;

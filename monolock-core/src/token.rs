@@ -1,7 +1,7 @@
 //! Fencing tokens: one strictly rising sequence for all locks of a server.
 //!
-//! The rule is `max(last + 1, unix_second << 20)` (`PROTOCOL.md`, "Tokens"). No two grants share a token and a later grant has the
-//! larger one, whatever thread it came from.
+//! The rule is `max(last + 1, unix_second << 20)` (`PROTOCOL.md`, "Tokens"). No two grants share a token and a later
+//! grant has the larger one, whatever thread it came from.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -46,9 +46,10 @@ impl fmt::Display for Token {
 
 /// Where tokens come from: shared by all engines of one server.
 ///
-/// It starts at 1 and has no end. A driver with a wall clock calls [`lift_to_unix_second`](Self::lift_to_unix_second) before each input that may
-/// grant, so that tokens go on rising across restarts. A driver that writes down how far tokens may have got gives the sequence an
-/// [end](Self::reserve_below) that is no further; engines grant nothing when it is reached, until there is a new one.
+/// It starts at 1 and has no end. A driver with a wall clock calls [`lift_to_unix_second`](Self::lift_to_unix_second)
+/// before each input that may grant, so that tokens go on rising across restarts. A driver that writes down how far
+/// tokens may have got gives the sequence an [end](Self::reserve_below) that is no further; engines grant nothing when
+/// it is reached, until there is a new one.
 #[derive(Debug)]
 pub struct TokenSequence {
     next: AtomicU64,
@@ -61,7 +62,8 @@ impl TokenSequence {
         Self { next: AtomicU64::new(1), end: AtomicU64::new(u64::MAX) }
     }
 
-    /// A sequence that begins with `first`, and has no token until [`reserve_below`](Self::reserve_below) gives it some.
+    /// A sequence that begins with `first`, and has no token until [`reserve_below`](Self::reserve_below) gives it
+    /// some.
     pub const fn starting_at(first: Token) -> Self {
         Self { next: AtomicU64::new(first.get()), end: AtomicU64::new(0) }
     }
@@ -93,8 +95,8 @@ impl TokenSequence {
         self.next.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Makes the next token at least `unix_second << 20`; never lowers it, so a wall clock that steps back does no harm. Beyond what is reserved it
-    /// lifts nothing, so one that steps forward does not use up the reserve.
+    /// Makes the next token at least `unix_second << 20`; never lowers it, so a wall clock that steps back does no
+    /// harm. Beyond what is reserved it lifts nothing, so one that steps forward does not use up the reserve.
     pub fn lift_to_unix_second(&self, unix_second: u64) {
         let floor = Self::at_unix_second(unix_second);
         // Almost every call finds the floor below: a load leaves the cache line shared.

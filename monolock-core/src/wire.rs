@@ -1,8 +1,9 @@
 //! The wire format, version 1: frames to bytes and bytes to frames.
 //!
-//! Decoding is incremental and copies nothing: it looks at the bytes that have come, answers as soon as they decide (about a name, once
-//! it is whole), and never asks for a byte that a frame does not need. Where a frame is wrong in several ways, the first wrong field in the order of its bytes
-//! decides (`PROTOCOL.md`, "Errors"). This module knows nothing of engines and sessions beyond [`Phase`].
+//! Decoding is incremental and copies nothing: it looks at the bytes that have come, answers as soon as they decide
+//! (about a name, once it is whole), and never asks for a byte that a frame does not need. Where a frame is wrong in
+//! several ways, the first wrong field in the order of its bytes decides (`PROTOCOL.md`, "Errors"). This module knows
+//! nothing of engines and sessions beyond [`Phase`].
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -121,7 +122,8 @@ pub enum ServerFrame<'a> {
 }
 
 impl ServerFrame<'_> {
-    /// Appends the frame's bytes. A reason longer than [`MAX_REASON_BYTES`] is cut there, or before the character that stands there.
+    /// Appends the frame's bytes. A reason longer than [`MAX_REASON_BYTES`] is cut there, or before the character that
+    /// stands there.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Waiting => out.push(WAITING),
@@ -182,7 +184,8 @@ impl fmt::Display for UnknownServerFrame {
 
 impl core::error::Error for UnknownServerFrame {}
 
-/// The code of an `ERROR` frame. Any byte can come; the range says what to do, so codes that do not exist yet are classified too.
+/// The code of an `ERROR` frame. Any byte can come; the range says what to do, so codes that do not exist yet are
+/// classified too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode(pub u8);
 

@@ -1,7 +1,8 @@
 //! A monolock server inside another program.
 //!
-//! It listens on a port of its own choice, two clients meet there, the lock passes from one to the other, and the server stops. The clients
-//! are raw sockets, to show how little there is to the protocol; a real program takes `monolock-client`.
+//! It listens on a port of its own choice, two clients meet there, the lock passes from one to the other, and the
+//! server stops. The clients are raw sockets, to show how little there is to the protocol; a real program takes
+//! `monolock-client`.
 //!
 //! ```text
 //! $ cargo run -p monolock-net --example embedded_server

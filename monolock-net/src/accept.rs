@@ -1,7 +1,8 @@
 //! The accept loop: it never ends and never spins.
 //!
-//! When the machine has no descriptor or memory left for a connection, the loop backs off and tries again; connections that exist are not
-//! touched by it. It stops earlier where descriptors are reserved, and goes on when the reserve is whole again.
+//! When the machine has no descriptor or memory left for a connection, the loop backs off and tries again; connections
+//! that exist are not touched by it. It stops earlier where descriptors are reserved, and goes on when the reserve is
+//! whole again.
 
 use std::convert::Infallible;
 use std::io;
@@ -58,7 +59,8 @@ pub(crate) async fn accept(listener: &TcpListener, reserve: Reserve, shared: &Ar
     }
 }
 
-/// Closes the listener, but accepts what the kernel has ready for it, as far as descriptors go: a stop tells these clients too.
+/// Closes the listener, but accepts what the kernel has ready for it, as far as descriptors go: a stop tells these
+/// clients too.
 pub(crate) fn close(listener: TcpListener, reserve: Reserve, shared: &Arc<Shared>) {
     // The runtime may not have heard of them yet, so the kernel is asked itself.
     let Ok(listener) = listener.into_std() else { return };

@@ -1,7 +1,7 @@
 //! Access control: which identity may claim which lock.
 //!
-//! Deny by default; what any rule allows is allowed, and the order of the rules means nothing. There are no deny rules, so a rule can be read by
-//! itself.
+//! Deny by default; what any rule allows is allowed, and the order of the rules means nothing. There are no deny rules,
+//! so a rule can be read by itself.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -39,10 +39,12 @@ pub struct AclRule {
 impl Acl {
     /// Parses the JSON of an access-control list: `{"rules": [{"identity": PATTERN, "locks": [PATTERN, …]}, …]}`.
     ///
-    /// In a pattern `*` is any run of characters, `?` exactly one, and all else is literal; it must match the whole string, case counts.
+    /// In a pattern `*` is any run of characters, `?` exactly one, and all else is literal; it must match the whole
+    /// string, case counts.
     ///
     /// # Errors
-    /// Text that is no such JSON, a field that does not exist, an empty pattern, a rule without locks; the error names the rule.
+    /// Text that is no such JSON, a field that does not exist, an empty pattern, a rule without locks; the error names
+    /// the rule.
     pub fn parse(text: &str) -> Result<Self, AclError> {
         let mut json = serde_json::Deserializer::from_str(text);
         let Object(document): Object<Document> =

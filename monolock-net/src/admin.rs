@@ -1,6 +1,7 @@
 //! The admin API: what an administrator sees and does, as JSON over HTTP.
 //!
-//! `openapi.json` describes it. Long listings come in pages, are made beside the tasks that serve clients, and take each lock's shard only for that lock.
+//! `openapi.json` describes it. Long listings come in pages, are made beside the tasks that serve clients, and take
+//! each lock's shard only for that lock.
 
 use std::fmt;
 use std::net::{AddrParseError, SocketAddr};

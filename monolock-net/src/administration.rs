@@ -1,6 +1,7 @@
 //! What an administrator can see of the locks and do to them.
 //!
-//! Deeds are decided and done under one shard's lock, so a deed that was decided from an older listing hits the claim it meant or nothing.
+//! Deeds are decided and done under one shard's lock, so a deed that was decided from an older listing hits the claim
+//! it meant or nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ pub(crate) struct Survey {
 }
 
 impl Shards {
-    /// The names of claimed locks that come after `after`, in the order of their bytes, at most `limit`; and whether there are more.
+    /// The names of claimed locks that come after `after`, in the order of their bytes, at most `limit`; and whether
+    /// there are more.
     pub(crate) fn names(&self, matching: Option<&Glob>, after: Option<&str>, limit: usize) -> (Vec<LockName>, More) {
         let mut names = Vec::new();
         self.look_at_locks(|lock, _| {
@@ -143,7 +145,8 @@ impl Shards {
         })
     }
 
-    /// Looks at all locks. The first waiter of a lock has waited longest for it, so each lock is looked at and no queue.
+    /// Looks at all locks. The first waiter of a lock has waited longest for it, so each lock is looked at and no
+    /// queue.
     pub(crate) fn survey(&self) -> Survey {
         let mut survey = Survey::default();
         let stood = |session: Option<SessionView<'_>>, now: Timestamp| {

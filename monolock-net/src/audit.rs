@@ -1,9 +1,9 @@
 //! The audit log: who was granted what and how it ended, one JSON object a line.
 //!
-//! Events are formed under the shard's lock, so that their order is the engine's, and put into a bounded queue in memory; one thread, which is woken
-//! after the lock, writes them. Nobody waits
-//! for the sink: where the queue is full an event is dropped and counted. A line is written whole or, after a failure in its middle, gone on with
-//! where it broke off; a new file begins with that line from its start.
+//! Events are formed under the shard's lock, so that their order is the engine's, and put into a bounded queue in
+//! memory; one thread, which is woken after the lock, writes them. Nobody waits
+//! for the sink: where the queue is full an event is dropped and counted. A line is written whole or, after a failure
+//! in its middle, gone on with where it broke off; a new file begins with that line from its start.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -153,7 +153,8 @@ struct Orders {
 }
 
 impl Audit {
-    /// Opens the sink and starts its writer. `failed` is cancelled where [`AuditFailure::Exit`] wants the server to stop.
+    /// Opens the sink and starts its writer. `failed` is cancelled where [`AuditFailure::Exit`] wants the server to
+    /// stop.
     ///
     /// # Errors
     /// The file cannot be opened. A named pipe that nobody reads yet is an error for [`AuditFailure::Exit`] alone.
@@ -188,7 +189,8 @@ impl Audit {
         }
     }
 
-    /// Has written what was recorded, if anything was: a heartbeat wakes nobody. A system call if the writer sleeps, so for no lock to wait for.
+    /// Has written what was recorded, if anything was: a heartbeat wakes nobody. A system call if the writer sleeps, so
+    /// for no lock to wait for.
     pub(crate) fn announce(&self) {
         if self.desk.is_unannounced.load(Ordering::Acquire) && self.desk.is_unannounced.swap(false, Ordering::AcqRel) {
             self.wake();
@@ -261,7 +263,8 @@ impl Writer {
         }
     }
 
-    /// Waits for something to do, and takes as many events as there is room for. The lock is not held for longer than that.
+    /// Waits for something to do, and takes as many events as there is room for. The lock is not held for longer than
+    /// that.
     fn take(&mut self, events: &mut Vec<Event>) -> Taken {
         let is_full = self.lines.len() >= BATCH_BYTES;
         if is_full && self.trouble.is_some() {
@@ -289,7 +292,8 @@ impl Writer {
         }
     }
 
-    /// Opens the file anew where that was asked for, or where it was deleted. One that was renamed is somebody's who will ask for it.
+    /// Opens the file anew where that was asked for, or where it was deleted. One that was renamed is somebody's who
+    /// will ask for it.
     fn care(&mut self) {
         if self.target.forget_deleted() {
             self.is_reopening = true;
@@ -429,7 +433,8 @@ impl Target {
         metadata.is_some_and(|metadata| metadata.is_file() && metadata.len() < bytes as u64)
     }
 
-    /// Waits until a pipe takes more, at most so long; says whether it does. Whether anything else does is not to be known.
+    /// Waits until a pipe takes more, at most so long; says whether it does. Whether anything else does is not to be
+    /// known.
     #[cfg(unix)]
     fn wait_for_room(&self, patience: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -478,7 +483,8 @@ impl Event {
     }
 }
 
-/// JSON in which what does not print is escaped: control characters of all kinds, and marks that turn the direction of text.
+/// JSON in which what does not print is escaped: control characters of all kinds, and marks that turn the direction of
+/// text.
 struct Printable;
 
 impl serde_json::ser::Formatter for Printable {
@@ -497,7 +503,8 @@ impl serde_json::ser::Formatter for Printable {
     }
 }
 
-/// Opens for appending. A named pipe is not waited for, here nor in writing: without a reader it fails, and is tried again later.
+/// Opens for appending. A named pipe is not waited for, here nor in writing: without a reader it fails, and is tried
+/// again later.
 fn open(sink: &AuditSink) -> io::Result<File> {
     let path = match sink {
         AuditSink::File(path) => path,

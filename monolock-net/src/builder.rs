@@ -102,8 +102,8 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a client may take for its TLS handshake, for its first frame, and its socket for a write that it does not take; also the bound of a
-    /// controlled stop.
+    /// How long a client may take for its TLS handshake, for its first frame, and its socket for a write that it does
+    /// not take; also the bound of a controlled stop.
     #[must_use]
     pub fn io_timeout(mut self, io_timeout: Duration) -> Self {
         self.io_timeout = io_timeout;
@@ -145,8 +145,9 @@ impl ServerBuilder {
         self
     }
 
-    /// For so long after the start claims queue in order and nobody is granted. With a grace of at least the longest lease, every holder of the
-    /// server's previous life has given up by its own clock before the first grant of this one.
+    /// For so long after the start claims queue in order and nobody is granted. With a grace of at least the longest
+    /// lease, every holder of the server's previous life has given up by its own clock before the first grant of
+    /// this one.
     #[must_use]
     pub fn start_grace(mut self, grace: Duration) -> Self {
         self.start_grace = grace;

@@ -1,7 +1,9 @@
 //! The one module here that reads a clock.
 //!
-//! It is the runtime's clock, so that a program which pauses that clock in its tests pauses the server's too. Leases are measured on the monotonic clock from the server's start; wall time does nothing but lift the token sequence. On a machine that
-//! sleeps the monotonic clock may stand still: then leases last longer, never shorter, which no client can mistake for a loss.
+//! It is the runtime's clock, so that a program which pauses that clock in its tests pauses the server's too. Leases
+//! are measured on the monotonic clock from the server's start; wall time does nothing but lift the token sequence. On
+//! a machine that sleeps the monotonic clock may stand still: then leases last longer, never shorter, which no client
+//! can mistake for a loss.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,8 +40,8 @@ impl Clock {
         wall.checked_sub(now.since(timestamp)).unwrap_or(UNIX_EPOCH)
     }
 
-    /// Where tokens begin at a start: as far into the second's tokens as the time is into the second. A server that is started twice within one second
-    /// then goes on with larger tokens, unless it granted a million in that second.
+    /// Where tokens begin at a start: as far into the second's tokens as the time is into the second. A server that is
+    /// started twice within one second then goes on with larger tokens, unless it granted a million in that second.
     pub(crate) fn first_token(wall: SystemTime) -> u64 {
         let micros = wall.duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
         TokenSequence::at_unix_second(Self::unix_second(wall)).saturating_add(u64::from(micros))

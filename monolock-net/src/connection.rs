@@ -1,8 +1,9 @@
 //! One client's socket and what is still to be said to it.
 //!
-//! Whoever causes a frame pushes it here in memory, under its shard's lock, and writes it after: one system call, from the task that is at hand.
-//! At most one task writes at a time, and it goes on until nothing is left, so the order on the wire is the order of the pushes. The
-//! connection's own task is woken only to finish a write that the socket did not take, or because its session has ended.
+//! Whoever causes a frame pushes it here in memory, under its shard's lock, and writes it after: one system call, from
+//! the task that is at hand. At most one task writes at a time, and it goes on until nothing is left, so the order on
+//! the wire is the order of the pushes. The connection's own task is woken only to finish a write that the socket did
+//! not take, or because its session has ended.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
@@ -21,8 +22,8 @@ use tokio::task::coop;
 use crate::outbox::{Farewell, Outbox, Reply};
 use crate::tls;
 
-/// How often one task writes before it leaves the rest to the connection's own. Whoever promotes a client that floods the server with
-/// heartbeats would else write its answers for as long as the flood goes on.
+/// How often one task writes before it leaves the rest to the connection's own. Whoever promotes a client that floods
+/// the server with heartbeats would else write its answers for as long as the flood goes on.
 const WRITES_PER_TURN: usize = 8;
 
 #[derive(Debug)]
@@ -38,8 +39,8 @@ pub(crate) struct Connection {
 #[derive(Debug, Default)]
 struct State {
     outbox: Outbox,
-    /// Encrypted bytes wait for the socket: frames that have left the outbox, or words of TLS itself. Changed under the machine's lock, which
-    /// is taken before this one and never after.
+    /// Encrypted bytes wait for the socket: frames that have left the outbox, or words of TLS itself. Changed under
+    /// the machine's lock, which is taken before this one and never after.
     owes_ciphertext: bool,
     writer: Writer,
     ended: Option<Ended>,
@@ -50,8 +51,8 @@ struct State {
 struct Tls {
     machine: Mutex<ServerConnection>,
     identity: OnceLock<Arc<str>>,
-    /// The machine has decrypted more than was read, or the client's farewell: nothing of it makes the socket readable. For the connection's
-    /// task alone.
+    /// The machine has decrypted more than was read, or the client's farewell: nothing of it makes the socket
+    /// readable. For the connection's task alone.
     has_unread: AtomicBool,
 }
 
@@ -271,7 +272,8 @@ impl Connection {
         .await
     }
 
-    /// Writes what the socket did not take, until it is taken, another task writes, or the session has ended. For the connection's task alone.
+    /// Writes what the socket did not take, until it is taken, another task writes, or the session has ended. For the
+    /// connection's task alone.
     ///
     /// # Errors
     /// What the socket said.
@@ -341,9 +343,11 @@ impl Connection {
         self.stream.readable().await
     }
 
-    /// Writes until the outbox is empty, the socket takes no more, or its turn is over. The caller has made itself the writer.
+    /// Writes until the outbox is empty, the socket takes no more, or its turn is over. The caller has made itself the
+    /// writer.
     ///
-    /// Says whether the connection's task is wanted after it. A session that ends during the write counts: its task waits for this writer.
+    /// Says whether the connection's task is wanted after it. A session that ends during the write counts: its task
+    /// waits for this writer.
     fn write(&self) -> bool {
         for _ in 0..WRITES_PER_TURN {
             let bytes = {
@@ -370,7 +374,8 @@ impl Connection {
         true
     }
 
-    /// One write. With TLS, new bytes are encrypted only when the last ones are out, so that no more than one batch is kept.
+    /// One write. With TLS, new bytes are encrypted only when the last ones are out, so that no more than one batch is
+    /// kept.
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = &self.tls else {
             let taken = self.stream.try_write(bytes)?;

@@ -1,7 +1,7 @@
 //! Who may speak to the admin API, which is looked at before anything else of a request is.
 //!
-//! A browser on the operator's machine reaches a loopback port as well as the operator does. So a request must name this machine as its host, which
-//! a page that rebinds its own name cannot, and must not come from another site.
+//! A browser on the operator's machine reaches a loopback port as well as the operator does. So a request must name
+//! this machine as its host, which a page that rebinds its own name cannot, and must not come from another site.
 
 use std::fs;
 use std::io;
@@ -59,7 +59,8 @@ impl BearerToken {
     /// Reads a token, without the white space around it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] for a token that is empty or that no header can carry, and those of the operating system.
+    /// [`io::ErrorKind::InvalidData`] for a token that is empty or that no header can carry, and those of the operating
+    /// system.
     pub(crate) fn read(file: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(file)?;
         let token = text.trim();
@@ -95,7 +96,8 @@ fn is_addressed_to_loopback(request: &Request) -> bool {
     hosts.peek().is_some() && hosts.chain(authority).all(is_loopback)
 }
 
-/// Whether a host, with a port or without, is this machine by its name or number. A number cannot be made to mean another machine.
+/// Whether a host, with a port or without, is this machine by its name or number. A number cannot be made to mean
+/// another machine.
 fn is_loopback(host: &str) -> bool {
     let (host, port) = match host.strip_prefix('[') {
         Some(bracketed) => match bracketed.split_once(']') {

@@ -1,6 +1,7 @@
 //! HTTP for those who run the server: its listeners, and bounds on what its clients may take.
 //!
-//! Whoever speaks HTTP costs the locks nothing: connections are few, their heads are small and quick or refused, and each lives a bounded time.
+//! Whoever speaks HTTP costs the locks nothing: connections are few, their heads are small and quick or refused, and
+//! each lives a bounded time.
 
 use std::io;
 use std::net::SocketAddr;

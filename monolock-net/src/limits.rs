@@ -16,7 +16,8 @@ use crate::connection::Connection;
 pub struct Limits {
     /// How many sessions there may be at a time. One more is refused with `03`, limit reached.
     pub max_sessions: Option<NonZeroUsize>,
-    /// How many sessions one client may have: by its identity, else by its IP address. One more is refused with `03`, limit reached.
+    /// How many sessions one client may have: by its identity, else by its IP address. One more is refused with `03`,
+    /// limit reached.
     pub max_sessions_per_client: Option<NonZeroUsize>,
     /// The longest lease. A longer one is refused with `19`, lease too long.
     pub max_lease: Option<Lease>,

@@ -1,6 +1,7 @@
 //! What the server counts, in the names that dashboards know.
 //!
-//! Every label value exists from the start, at 0. No label carries a lock name or an identity: those come from strangers, and without a bound.
+//! Every label value exists from the start, at 0. No label carries a lock name or an identity: those come from
+//! strangers, and without a bound.
 
 use monolock_core::ReleaseReason;
 use monolock_core::wire::ErrorCode;

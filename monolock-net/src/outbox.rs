@@ -1,7 +1,8 @@
 //! What is still to be said to one client.
 //!
-//! The protocol lets a server say only this: some `WAITING`, then some `ACQUIRED` with one token, then at most one `ERROR`. So an outbox is two
-//! counters, a token and an ending, of a fixed size, and no order of pushes can put a `WAITING` after an `ACQUIRED`.
+//! The protocol lets a server say only this: some `WAITING`, then some `ACQUIRED` with one token, then at most one
+//! `ERROR`. So an outbox is two counters, a token and an ending, of a fixed size, and no order of pushes can put a
+//! `WAITING` after an `ACQUIRED`.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! What may change while the server runs: its certificates, whom it trusts, and who may claim what. One set, replaced whole or not at all.
+//! What may change while the server runs: its certificates, whom it trusts, and who may claim what. One set, replaced
+//! whole or not at all.
 
 use std::path::PathBuf;
 use std::sync::Arc;

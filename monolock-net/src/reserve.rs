@@ -1,6 +1,8 @@
-//! Descriptors that connections leave to admin, ops, and the reading of files, so that a server which is full can still be looked after.
+//! Descriptors that connections leave to admin, ops, and the reading of files, so that a server which is full can still
+//! be looked after.
 //!
-//! The operating system gives the lowest number that is free, so the number of a new descriptor says how many are open, whoever opened them.
+//! The operating system gives the lowest number that is free, so the number of a new descriptor says how many are open,
+//! whoever opened them.
 
 use tokio::net::TcpStream;
 

@@ -1,7 +1,7 @@
 //! The server as a value: bound, run until told to stop, stopped in order.
 //!
-//! A controlled stop closes the listener, ends every session with `01` and promotes nobody. It takes no longer than the io-timeout, whatever
-//! clients do.
+//! A controlled stop closes the listener, ends every session with `01` and promotes nobody. It takes no longer than the
+//! io-timeout, whatever clients do.
 
 use std::fmt;
 use std::future::Future;
@@ -32,7 +32,8 @@ use crate::witness::Witness;
 
 /// A bound server.
 ///
-/// It lives on the tokio runtime that it is run on, and takes what it needs there: one task for each connection and one for each shard.
+/// It lives on the tokio runtime that it is run on, and takes what it needs there: one task for each connection and one
+/// for each shard.
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,12 +119,13 @@ impl Server {
         ServerHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Serves until [`ServerHandle::shutdown`], then stops: closes the listener, tells every session `01` and promotes nobody by it.
+    /// Serves until [`ServerHandle::shutdown`], then stops: closes the listener, tells every session `01` and promotes
+    /// nobody by it.
     ///
     /// What is served over HTTP is served from before the first client is accepted until the stop is over.
     ///
-    /// Returns when all connections are closed, at the latest after the io-timeout. Dropping the future stops the server too, but waits for
-    /// nothing.
+    /// Returns when all connections are closed, at the latest after the io-timeout. Dropping the future stops the
+    /// server too, but waits for nothing.
     ///
     /// # Errors
     /// [`AuditFailed`]: nobody asked for the stop; the audit log could not be written, and [`AuditFailure::Exit`](crate::AuditFailure::Exit) was
@@ -209,8 +211,9 @@ impl ServerHandle {
         self.shared.stopping.cancel();
     }
 
-    /// Reads certificates, keys, client CA and access-control list anew as one set, and opens the audit log anew. New connections meet the new set;
-    /// open sessions live on, with the claims that they made. It waits for the files, so on a runtime it belongs on a thread for that.
+    /// Reads certificates, keys, client CA and access-control list anew as one set, and opens the audit log anew. New
+    /// connections meet the new set; open sessions live on, with the claims that they made. It waits for the files,
+    /// so on a runtime it belongs on a thread for that.
     ///
     /// # Errors
     /// The file that cannot be used. Then the old set stays whole.

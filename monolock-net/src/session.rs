@@ -1,7 +1,8 @@
 //! One client's session, from its first byte to its last: wire frames in, engine calls out.
 //!
-//! What ends a claim at once is proof that the client let go: the end of its stream, a reset, a broken protocol. Any other failure of the
-//! socket proves nothing about a holder, which may still believe in its lock: its claim stands until its lease is out.
+//! What ends a claim at once is proof that the client let go: the end of its stream, a reset, a broken protocol. Any
+//! other failure of the socket proves nothing about a holder, which may still believe in its lock: its claim stands
+//! until its lease is out.
 
 use std::io;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use crate::shards::Claim;
 /// Room for a burst of heartbeats; lives on the stack, so an idle session has no buffer.
 const READ_BYTES: usize = 128;
 
-/// How long, at the most, a client that was sent an `ERROR` is listened to. Closing at once would make the kernel send a reset, which
-/// destroys the `ERROR` on its way (`PROTOCOL.md`, "Errors").
+/// How long, at the most, a client that was sent an `ERROR` is listened to. Closing at once would make the kernel send
+/// a reset, which destroys the `ERROR` on its way (`PROTOCOL.md`, "Errors").
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// How much, at the most, is read and thrown away in that time.
@@ -86,7 +87,8 @@ async fn open(shared: &Shared, connection: &Arc<Connection>) -> Result<Admitted,
     }
 }
 
-/// Reads until the first frame is there, and makes the claim. What came with it is heeded too. The error is what is still to be said.
+/// Reads until the first frame is there, and makes the claim. What came with it is heeded too. The error is what is
+/// still to be said.
 async fn first_frame(shared: &Shared, connection: &Arc<Connection>) -> Result<Admitted, Option<Farewell>> {
     let mut buffer = [0; MAX_CLIENT_FRAME_BYTES + READ_BYTES];
     let mut filled = 0;
@@ -113,7 +115,8 @@ async fn first_frame(shared: &Shared, connection: &Arc<Connection>) -> Result<Ad
     }
 }
 
-/// Makes a claim, if the client may: the lease is looked at first, as its bytes come first, then the name, then how many there are.
+/// Makes a claim, if the client may: the lease is looked at first, as its bytes come first, then the name, then how
+/// many there are.
 fn claim(shared: &Shared, connection: &Arc<Connection>, request: Acquire<'_>) -> Result<Admitted, Farewell> {
     let Acquire { name, lease } = request;
     if !shared.turnstile.allows(lease) {
@@ -240,8 +243,8 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Whether the client itself let go: its end closed, or its kernel said that nobody is there. An abort is none: it is this machine that gave
-/// up, on Windows also after retransmissions that nobody answered.
+/// Whether the client itself let go: its end closed, or its kernel said that nobody is there. An abort is none: it is
+/// this machine that gave up, on Windows also after retransmissions that nobody answered.
 const fn is_proof(failure: io::ErrorKind) -> bool {
     matches!(
         failure,

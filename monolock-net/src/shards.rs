@@ -1,7 +1,8 @@
 //! The engines, and the way from their effects to the outboxes.
 //!
-//! The names are spread over shards by their hash; each shard is one engine behind one lock. Under that lock happen engine calls and pushes
-//! into outboxes, never a system call and never a wait. What was pushed is sent right after, by the task that is here: that is the handover.
+//! The names are spread over shards by their hash; each shard is one engine behind one lock. Under that lock happen
+//! engine calls and pushes into outboxes, never a system call and never a wait. What was pushed is sent right after, by
+//! the task that is here: that is the handover.
 
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroUsize;

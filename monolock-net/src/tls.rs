@@ -1,6 +1,7 @@
 //! TLS as the operator set it up: files to a configuration of rustls, a client's certificate to its identity.
 //!
-//! Sessions are not resumed: a resumed one would keep an identity that the present client CA may refuse, and a lock's connection lives long.
+//! Sessions are not resumed: a resumed one would keep an identity that the present client CA may refuse, and a lock's
+//! connection lives long.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,8 +91,9 @@ impl TlsFiles {
     }
 }
 
-/// Who a client is by its certificate: the first URI among its alternative names, else the first DNS name, else its common name, else nobody.
-/// Nobody, too, by alternative names of which one cannot be read: the next best name might be another's.
+/// Who a client is by its certificate: the first URI among its alternative names, else the first DNS name, else its
+/// common name, else nobody. Nobody, too, by alternative names of which one cannot be read: the next best name might be
+/// another's.
 pub(crate) fn identity(certificate: &CertificateDer<'_>) -> Arc<str> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Arc::default() };
     let Ok(names) = certificate.subject_alternative_name() else { return Arc::default() };

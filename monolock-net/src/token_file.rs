@@ -1,8 +1,8 @@
 //! The token file: tokens rise across restarts whatever the wall clock does.
 //!
-//! It holds a mark below which tokens may have been granted. The mark is written, with its rename made durable, before any token up to it is granted,
-//! and lies an hour ahead in the space of tokens, so it is written seldom. A start begins at the mark; a stop in good order writes the next token
-//! instead, so that nothing is skipped.
+//! It holds a mark below which tokens may have been granted. The mark is written, with its rename made durable, before
+//! any token up to it is granted, and lies an hour ahead in the space of tokens, so it is written seldom. A start
+//! begins at the mark; a stop in good order writes the next token instead, so that nothing is skipped.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -100,7 +100,8 @@ impl TokenFile {
         Ok(())
     }
 
-    /// Gives back what was reserved and not granted: the next start goes on where this server stopped. Nothing is granted after it.
+    /// Gives back what was reserved and not granted: the next start goes on where this server stopped. Nothing is
+    /// granted after it.
     ///
     /// # Errors
     /// Those of writing. Then the next start skips what was reserved.

@@ -1,7 +1,7 @@
 //! A Unix socket that only its owner can reach, from its first moment on.
 //!
-//! The socket is bound in a directory that is closed to others, given its mode there, and moved to its place: the process's umask, which all threads
-//! share, is left alone, and nobody ever sees the socket with other rights.
+//! The socket is bound in a directory that is closed to others, given its mode there, and moved to its place: the
+//! process's umask, which all threads share, is left alone, and nobody ever sees the socket with other rights.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -23,8 +23,8 @@ pub(crate) struct SocketFile {
 /// Listens at `path`, with mode 0600. The socket of a server that is gone is replaced.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] where a server lives, [`io::ErrorKind::AlreadyExists`] where something else is in the place, and those of the
-/// operating system.
+/// [`io::ErrorKind::AddrInUse`] where a server lives, [`io::ErrorKind::AlreadyExists`] where something else is in the
+/// place, and those of the operating system.
 pub(crate) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     check_place(path)?;
     let workshop = Workshop::beside(path)?;

@@ -1,6 +1,7 @@
 //! What a request's target says: the segments of its path and the parameters of its query.
 //!
-//! A path is split first and each segment decoded once, so that a lock's name may contain anything. Nothing is normalised, nothing passed over.
+//! A path is split first and each segment decoded once, so that a lock's name may contain anything. Nothing is
+//! normalised, nothing passed over.
 
 use std::fmt;
 

@@ -25,8 +25,8 @@ struct Xtask {
 enum Task {
     /// Runs every check of the repository, or the named ones.
     ///
-    /// Each part is named as it starts. A part whose tool is not installed is skipped, and what would install it is said; with CI=true nothing
-    /// is skipped, and it fails instead.
+    /// Each part is named as it starts. A part whose tool is not installed is skipped, and what would install it is
+    /// said; with CI=true nothing is skipped, and it fails instead.
     Test {
         /// Which parts to run; all without it.
         #[arg(value_name = "PART", value_parser = parts::find)]

@@ -314,7 +314,8 @@ pub(crate) fn outline(events: &[Value]) -> Vec<String> {
     events.iter().map(|event| format!("{} {}", word(event, "event"), word(event, "lock"))).collect()
 }
 
-/// Asserts that a `released` stands before the next `granted` of its lock, under the same token, and that there is one for each.
+/// Asserts that a `released` stands before the next `granted` of its lock, under the same token, and that there is one
+/// for each.
 #[track_caller]
 pub(crate) fn assert_complete(events: &[Value]) {
     let mut holders = HashMap::new();

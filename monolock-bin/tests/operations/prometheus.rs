@@ -51,7 +51,8 @@ impl Prometheus {
             "global:\n  scrape_interval: 100ms\n  scrape_timeout: 100ms\nscrape_configs:\n  - job_name: monolock\n    scrape_interval: 200ms\n    static_configs:\n      - targets: ['{target}']\n"
         );
         fs::write(&config, text).unwrap();
-        // It cannot say which port it took, so it is given one that was free; one that was taken meanwhile is tried again with another.
+        // It cannot say which port it took, so it is given one that was free; one that was taken meanwhile is tried
+        // again with another.
         loop {
             let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut command = Command::new("prometheus");

@@ -1,7 +1,7 @@
 //! What a process has: after a thousand cancelled rounds in every stage (B50), what it had before.
 //!
-//! Counts of threads and sockets belong to a whole process, so each of these tests runs in one of its own: this binary again, told to run that
-//! test alone, and to be that process by a variable.
+//! Counts of threads and sockets belong to a whole process, so each of these tests runs in one of its own: this binary
+//! again, told to run that test alone, and to be that process by a variable.
 
 #![cfg(target_os = "linux")]
 

@@ -249,7 +249,8 @@ async fn a_name_of_300_bytes() {
     assert_eq!(network.sent(), 0);
 }
 
-/// A holder goes, and in the same moment the waiter behind it does: granted and released, or never granted, and the next is promoted.
+/// A holder goes, and in the same moment the waiter behind it does: granted and released, or never granted, and the
+/// next is promoted.
 #[test]
 fn b18_a_waiter_leaves_in_the_very_moment_of_its_promotion() {
     const ROUNDS: u32 = 5000;

@@ -1,8 +1,8 @@
 //! A story told to the session machine, line by line: `<instant> <input> -> <what comes of it>`.
 //!
-//! After each input the machine is asked for what it wants to send, so a line shows events and frames together. Inputs: `start`,
-//! `tick`, `closed`, `deadline` (a question), and frames as the server sends them (`waiting`, `acquired=41`, `error=02`,
-//! `bytes=7f`), glued in the order given.
+//! After each input the machine is asked for what it wants to send, so a line shows events and frames together. Inputs:
+//! `start`, `tick`, `closed`, `deadline` (a question), and frames as the server sends them (`waiting`, `acquired=41`,
+//! `error=02`, `bytes=7f`), glued in the order given.
 
 use std::time::Duration;
 

@@ -167,10 +167,12 @@ impl Peer {
         beats
     }
 
-    /// Lets so many quarters of the lease pass by a clock that stands still otherwise, and answers the heartbeat of each.
+    /// Lets so many quarters of the lease pass by a clock that stands still otherwise, and answers the heartbeat of
+    /// each.
     ///
-    /// The clock moves on only when a heartbeat has come, and that comes only when the reply before has been taken in. So at any look at
-    /// it at most three quarters have passed since the sending of what was last confirmed: no machine is too busy to keep such a lock.
+    /// The clock moves on only when a heartbeat has come, and that comes only when the reply before has been taken in.
+    /// So at any look at it at most three quarters have passed since the sending of what was last confirmed: no
+    /// machine is too busy to keep such a lock.
     pub(crate) fn answers_beats(&mut self, clock: &StandingClock, lease: Duration, quarters: usize, reply: &[u8]) {
         for _ in 0..quarters {
             clock.advance(lease / 4);
@@ -317,7 +319,8 @@ impl Clock for LeapingClock {
     }
 }
 
-/// A clock that stands still until it is told to move on: however busy the machine, nothing in a test comes too late by it.
+/// A clock that stands still until it is told to move on: however busy the machine, nothing in a test comes too late by
+/// it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StandingClock {
     nanos: Arc<AtomicU64>,

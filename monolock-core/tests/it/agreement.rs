@@ -1,7 +1,7 @@
 //! The engine and its naive model agree on more than a million steps of random stories.
 //!
-//! The seeds are the same in every run. `MONOLOCK_STORIES` tells more of them or fewer, `MONOLOCK_SEED` the one that failed; a story that
-//! fails is shrunk before it is shown.
+//! The seeds are the same in every run. `MONOLOCK_STORIES` tells more of them or fewer, `MONOLOCK_SEED` the one that
+//! failed; a story that fails is shrunk before it is shown.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! A naive engine, and its agreement with the real one after every input.
 //!
-//! The model keeps its claims in one list in the order of arrival and looks through all of it for every question: nothing in it is clever,
-//! so it can be read as the specification. Effects must be equal and in the same order, every view must show the same, and the deadline
-//! must keep its law.
+//! The model keeps its claims in one list in the order of arrival and looks through all of it for every question:
+//! nothing in it is clever, so it can be read as the specification. Effects must be equal and in the same order, every
+//! view must show the same, and the deadline must keep its law.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -274,7 +274,8 @@ impl Pair {
         }
     }
 
-    /// Who is meant; `None` before the first claim. The claims that this very input ends by its time count as living still.
+    /// Who is meant; `None` before the first claim. The claims that this very input ends by its time count as living
+    /// still.
     fn pick(&self, pick: Pick) -> Option<SessionId> {
         let (nth, order): (_, Vec<_>) = match pick {
             Pick::Living(nth) => (nth, self.model.claims.iter().map(|claim| claim.id).collect()),

@@ -42,7 +42,8 @@ fn b17_a_promoted_waiter_behind_a_black_hole_holds_for_the_rest_of_its_lease() {
     assert_eq!(world.holder("jobs"), Some(next));
 }
 
-/// All stories of up to five inputs about three claims on one lock, in which sessions leave, speak, fall silent and come at every moment.
+/// All stories of up to five inputs about three claims on one lock, in which sessions leave, speak, fall silent and
+/// come at every moment.
 #[test]
 fn b18_every_small_world_agrees_with_the_model() {
     let inputs = [
@@ -235,7 +236,8 @@ fn b26_of_all_ends_before_the_deadline_the_first_input_counts() {
     }
 }
 
-/// Why a session with a lease of 10 ms was released, when all of `order` happens `now`; the lock is passed on unless all is over.
+/// Why a session with a lease of 10 ms was released, when all of `order` happens `now`; the lock is passed on unless
+/// all is over.
 fn reasons(order: &[End], now: Timestamp) -> Vec<ReleaseReason> {
     let mut world = World::new();
     let holder = world.acquire(ms(0), "jobs", lease(10));

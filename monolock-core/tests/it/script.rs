@@ -8,9 +8,10 @@
 //! 11s tick                        -> b expired #2
 //! ```
 //!
-//! Also: `close`, `wall 3s` (the wall clock shows that second since 1970), `tokens below 3` (there are no others), `show jobs` (who holds, who waits) and `deadline`, which look
-//! and are no input. `granting from 3s` stands first if it stands at all. A duration is checked where the script says one:
-//! `b granted #2 waited=2s`. Nothing is said as `nothing`.
+//! Also: `close`, `wall 3s` (the wall clock shows that second since 1970), `tokens below 3` (there are no others),
+//! `show jobs` (who holds, who waits) and `deadline`, which look and are no input. `granting from 3s` stands first if
+//! it stands at all. A duration is checked where the script says one: `b granted #2 waited=2s`. Nothing is said as
+//! `nothing`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

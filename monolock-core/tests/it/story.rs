@@ -1,8 +1,8 @@
 //! Random stories: sequences of engine inputs, drawn from dice and told to whoever wants to hear them.
 //!
-//! A step says what it means in relation to the moment at which it is told ("the third living claim", "just before the next deadline"), so
-//! any step can be left out and the rest still makes sense: that is what shrinking and fuzzing need. The dice are a seed or the bytes of a
-//! fuzzer.
+//! A step says what it means in relation to the moment at which it is told ("the third living claim", "just before the
+//! next deadline"), so any step can be left out and the rest still makes sense: that is what shrinking and fuzzing
+//! need. The dice are a seed or the bytes of a fuzzer.
 
 use std::fmt;
 use std::time::Duration;

@@ -25,8 +25,8 @@ pub(crate) struct ChildServer {
 }
 
 impl ChildServer {
-    /// The server of a test, with so many descriptors to open. The child is this binary again, told to run that test alone; there it is served here
-    /// until the test's end, and `None` is returned.
+    /// The server of a test, with so many descriptors to open. The child is this binary again, told to run that test
+    /// alone; there it is served here until the test's end, and `None` is returned.
     pub(crate) fn of_test(name: &str, descriptors: usize) -> Option<Self> {
         if std::env::var_os(MARK).is_some() {
             serve();

@@ -34,7 +34,8 @@ fn b16_a_queue_of_1000_of_which_500_are_killed_keeps_its_order() {
     half_closed.iter_mut().for_each(Client::ended);
 }
 
-/// Queues are let go from their head on by two threads at once, so that each session leaves while it is being promoted by the one before it.
+/// Queues are let go from their head on by two threads at once, so that each session leaves while it is being promoted
+/// by the one before it.
 #[test]
 fn b18_a_waiter_that_leaves_in_the_moment_of_its_promotion_passes_the_lock_on() {
     const ROUNDS: usize = 500;

@@ -220,7 +220,8 @@ async fn eventually_async(is_true: impl Fn() -> bool) {
 }
 
 async fn run_on_demand(server: Server, mut advances: UnboundedReceiver<Advance>) {
-    // A paused clock runs on by itself when all tasks sleep, whatever is under way in the sockets, but not beside a blocking task.
+    // A paused clock runs on by itself when all tasks sleep, whatever is under way in the sockets, but not beside a
+    // blocking task.
     let (release, stillness) = mpsc::channel::<()>();
     let hold = tokio::task::spawn_blocking(move || stillness.recv());
     let mut running = pin!(server.run());

@@ -1,7 +1,8 @@
 //! Measures monolock: the handover beside the floor, and what operations add to it and to a heartbeat.
 //!
-//! The floor is the relay: the least that a FIFO lock over TCP can be. All servers are processes of this very program with the same
-//! runtime; the same client measures all, in interleaved rounds of one run, so that the ratios stand on a noisy machine too.
+//! The floor is the relay: the least that a FIFO lock over TCP can be. All servers are processes of this very program
+//! with the same runtime; the same client measures all, in interleaved rounds of one run, so that the ratios stand on a
+//! noisy machine too.
 
 mod certificates;
 mod client;
@@ -114,7 +115,8 @@ fn report(all: &[Series]) {
     }
 }
 
-/// Of each round by itself, so that what disturbs a round disturbs both sides; half of them lie from `lower` to `upper`.
+/// Of each round by itself, so that what disturbs a round disturbs both sides; half of them lie from `lower` to
+/// `upper`.
 struct Ratios {
     lower: f64,
     median: f64,

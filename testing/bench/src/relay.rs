@@ -1,6 +1,7 @@
 //! The floor: a FIFO lock over TCP and nothing else.
 //!
-//! No leases, no limits, no error frames, one lock for all. The task that sees the holder's end writes into the next waiter's socket itself.
+//! No leases, no limits, no error frames, one lock for all. The task that sees the holder's end writes into the next
+//! waiter's socket itself.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,5 +1,5 @@
-//! The cases. A case is named after the scenario or the rule that it shows; what it asserts about time is an order of events, with a
-//! margin of at least 100 ms.
+//! The cases. A case is named after the scenario or the rule that it shows; what it asserts about time is an order of
+//! events, with a margin of at least 100 ms.
 
 mod addresses;
 mod errors;

@@ -1,5 +1,5 @@
-//! The client under test: a process that takes operations on its standard input and says on its standard output what became of them,
-//! one JSON object a line (`docs/writing-a-client.md`, "The driver protocol").
+//! The client under test: a process that takes operations on its standard input and says on its standard output what
+//! became of them, one JSON object a line (`docs/writing-a-client.md`, "The driver protocol").
 //!
 //! Every line is stamped when it is read, before anybody looks at it.
 

@@ -1,8 +1,8 @@
 //! A conformance suite for monolock clients, whatever they are written in.
 //!
-//! Each [`Case`] starts the client under test as a process, tells it over the driver protocol what to do ([`driver`]), and plays the
-//! server that it talks to ([`server`]): to the millisecond, and not always well. What a client must do is said in `PROTOCOL.md`; how a
-//! stranger runs the suite, in `docs/writing-a-client.md`.
+//! Each [`Case`] starts the client under test as a process, tells it over the driver protocol what to do ([`driver`]),
+//! and plays the server that it talks to ([`server`]): to the millisecond, and not always well. What a client must do
+//! is said in `PROTOCOL.md`; how a stranger runs the suite, in `docs/writing-a-client.md`.
 //!
 //! ```no_run
 //! let command = ["my-driver".into()];

@@ -373,7 +373,8 @@ impl Peer {
         self.timeline.note(Instant::now(), format!("{} <- reset", self.name));
         let socket = SockRef::from(&*self.stream);
         let _ = socket.set_linger(Some(Duration::ZERO));
-        // The reading thread has the socket too and would keep it open: a socket that is told to connect to nothing is reset at once.
+        // The reading thread has the socket too and would keep it open: a socket that is told to connect to nothing is
+        // reset at once.
         let _ = rustix::net::connect_unspec(&*self.stream);
     }
 

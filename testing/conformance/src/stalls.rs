@@ -1,7 +1,7 @@
 //! Whether the machine let this process run when it wanted to.
 //!
-//! What a case asserts is about time, and its clock is read here: where this process itself was kept waiting, a stamp says nothing of the
-//! client. One thread sleeps a little, over and over, and notes by how much it overslept.
+//! What a case asserts is about time, and its clock is read here: where this process itself was kept waiting, a stamp
+//! says nothing of the client. One thread sleeps a little, over and over, and notes by how much it overslept.
 
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;

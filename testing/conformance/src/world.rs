@@ -55,7 +55,8 @@ impl World {
         self.driver.send(&json!({"op": op, "id": id}))
     }
 
-    /// The next event of this id must be this one, and come in time. What comes a little late is waited for, to be told.
+    /// The next event of this id must be this one, and come in time. What comes a little late is waited for, to be
+    /// told.
     ///
     /// # Errors
     /// Something else comes, or it comes late.
@@ -124,8 +125,8 @@ impl World {
         Ok(event)
     }
 
-    /// The loss by the clock is told, and the question that was asked before is answered with no, in whatever order, but in time: a hold
-    /// that was revived would be lost later.
+    /// The loss by the clock is told, and the question that was asked before is answered with no, in whatever order,
+    /// but in time: a hold that was revived would be lost later.
     ///
     /// # Errors
     /// Something else comes.

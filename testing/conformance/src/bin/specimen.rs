@@ -1,7 +1,8 @@
 //! A client to be examined: deliberately simple, for this suite alone, and able to have one bug at a time.
 //!
-//! `MONOLOCK_CONFORMANCE_BUG` names the bug. Without it the specimen keeps every rule. The suite has to find each of them by a case that
-//! it names, or the suite is decoration. One thread a claim, which looks at everything every few milliseconds.
+//! `MONOLOCK_CONFORMANCE_BUG` names the bug. Without it the specimen keeps every rule. The suite has to find each of
+//! them by a case that it names, or the suite is decoration. One thread a claim, which looks at everything every few
+//! milliseconds.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, Read, Write};
@@ -495,7 +496,8 @@ impl Session {
         end
     }
 
-    /// Reads until a read takes no longer than it should: what came while the process stood still lies in the socket by now.
+    /// Reads until a read takes no longer than it should: what came while the process stood still lies in the socket by
+    /// now.
     fn read_on(&mut self) -> Option<End> {
         loop {
             let begun = Instant::now();

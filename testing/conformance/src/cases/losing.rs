@@ -81,7 +81,8 @@ fn black_hole(world: &World) -> Outcome {
 }
 
 fn late_replies(world: &World) -> Outcome {
-    // Six sessions at a time, with replies that are late by up to 0.45 leases: later, and the heartbeat before has given up.
+    // Six sessions at a time, with replies that are late by up to 0.45 leases: later, and the heartbeat before has
+    // given up.
     thread::scope(|scope| {
         let sessions: Vec<_> = [0, 100, 200, 300, 400, 450]
             .into_iter()

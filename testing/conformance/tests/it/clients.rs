@@ -1,5 +1,5 @@
-//! The Rust client keeps every rule: on tokio with one thread, where `block` blocks what keeps the sessions; with several; and without a
-//! runtime.
+//! The Rust client keeps every rule: on tokio with one thread, where `block` blocks what keeps the sessions; with
+//! several; and without a runtime.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,5 @@
-//! The proof of the suite: a client with a planted bug is found by the case that is about it, and the same client without one passes.
+//! The proof of the suite: a client with a planted bug is found by the case that is about it, and the same client
+//! without one passes.
 
 use std::ffi::OsString;
 
