@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,6 +72,105 @@ func TestAHoldOverManyHeartbeats(t *testing.T) {
 	}
 	if !lock.Held() {
 		t.Fatal(lock.Err())
+	}
+}
+
+// The network stops under a holder: all sockets stay open, and nothing arrives. It has lost the lock before the next one has it.
+func TestB01_TheNetworkStopsUnderAHolder(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	network := newNetwork(t, server())
+	holder, err := monolock.New(monolock.Config{Address: network.address}).Acquire(ctx, t.Name(), 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Release()
+	type turn struct {
+		token          uint64
+		holderBelieved bool
+		err            error
+	}
+	next := make(chan turn, 1)
+	go func() {
+		lock, err := monolock.New(monolock.Config{Address: server()}).Acquire(ctx, t.Name(), time.Minute)
+		if err != nil {
+			next <- turn{err: err}
+			return
+		}
+		next <- turn{token: lock.Token(), holderBelieved: holder.Held()}
+		lock.Release()
+	}()
+	network.goDark()
+	granted := <-next
+	if granted.err != nil {
+		t.Fatal(granted.err)
+	}
+	if granted.holderBelieved {
+		t.Fatal("two clients believe at once")
+	}
+	if granted.token <= holder.Token() {
+		t.Fatalf("token %d after %d", granted.token, holder.Token())
+	}
+	<-holder.Lost()
+	var loss *monolock.LossError
+	if !errors.As(holder.Err(), &loss) || loss.Reason != monolock.LossTimeout {
+		t.Fatal(holder.Err())
+	}
+}
+
+// A network between clients and a server.
+type network struct {
+	address string
+	dark    atomic.Bool
+}
+
+func newNetwork(t *testing.T, server string) *network {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	n := &network{address: listener.Addr().String()}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			upstream, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				return
+			}
+			t.Cleanup(func() { client.Close(); upstream.Close() })
+			go n.carry(upstream, client)
+			go n.carry(client, upstream)
+		}
+	}()
+	return n
+}
+
+func (n *network) goDark() { n.dark.Store(true) }
+
+// carry passes bytes on, and swallows them, the end of the stream too, once the network is dark.
+func (n *network) carry(to, from net.Conn) {
+	bytes := make([]byte, 512)
+	for {
+		read, err := from.Read(bytes)
+		if n.dark.Load() {
+			if err != nil {
+				return
+			}
+			continue
+		}
+		if read > 0 {
+			to.Write(bytes[:read])
+		}
+		if err != nil {
+			to.Close()
+			return
+		}
 	}
 }
 
