@@ -542,7 +542,8 @@ class TestCancelling:
         await until(lambda: not [one for one in threading.enumerate() if one.name.startswith("monolock")])
         gc.collect()
         lines = [one for one in gc.get_objects() if isinstance(one, monolock._aio._Line)]
-        assert not [line for line in lines if line._socket.fileno() != -1]
+        # The loop closes a socket in the turn after the one that let it go.
+        await until(lambda: not [line for line in lines if line._socket.fileno() != -1])
 
 
 def grant_all(scripted: Scripted, stop: threading.Event) -> None:
