@@ -166,12 +166,13 @@ pub(crate) const PARTS: &[Part] = &[
     },
     Part {
         name: "conformance",
-        about: "the clients of the other languages pass the suite, twice in a row",
+        about: "the clients of all four languages pass the suite, twice in a row",
         needs: &[GO, PYTHON, NODE],
         steps: &[
             BUILD_SUITE,
             call("python3", &["-m", "venv", "target/python"], "."),
             call("go", &["build", "-o", "../../target/go-driver", "./cmd/conformance-driver"], GO_FOLDER),
+            built("debug/monolock-conformance", &["--repeat", "2", "--brief", "--", "target/debug/rust-driver"], "."),
             built("debug/monolock-conformance", &["--repeat", "2", "--brief", "--", "target/go-driver"], "."),
             built(
                 "debug/monolock-conformance",
