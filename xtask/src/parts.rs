@@ -53,6 +53,8 @@ enum Probe {
     Cargo(&'static [&'static str]),
     /// It is a program, in a directory of the search path or where Debian has programs for root.
     Program(&'static str),
+    /// This call of a program succeeds.
+    Call(&'static str, &'static [&'static str]),
 }
 
 const RUSTFMT: Need =
@@ -70,8 +72,11 @@ const FAKETIME: Need =
     Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
 
 const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
-const PYTHON: Need =
-    Need { tool: "python3", probe: Probe::Program("python3"), install: "apt-get install python3 python3-venv" };
+const PYTHON: Need = Need {
+    tool: "python3",
+    probe: Probe::Call("python3", &["-c", "import ensurepip, venv"]),
+    install: "apt-get install python3 python3-venv",
+};
 const NODE: Need = Need { tool: "npm", probe: Probe::Program("npm"), install: "apt-get install nodejs npm" };
 
 /// The server that the clients' tests run against.
@@ -254,17 +259,19 @@ impl Step {
 impl Need {
     pub(crate) fn is_met(&self) -> bool {
         match self.probe {
-            Probe::Cargo(arguments) => {
-                let mut probe = Command::new(cargo());
-                probe.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
-                probe.status().is_ok_and(|status| status.success())
-            }
+            Probe::Cargo(arguments) => succeeds(Command::new(cargo()).args(arguments)),
+            Probe::Call(program, arguments) => succeeds(Command::new(program).args(arguments)),
             Probe::Program(name) => {
                 let path = env::var_os("PATH").unwrap_or_default();
                 env::split_paths(&path).chain(["/usr/sbin".into()]).any(|directory| directory.join(name).is_file())
             }
         }
     }
+}
+
+/// Whether a call succeeds, whatever it says.
+fn succeeds(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// The part of this name.
