@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use monolock_core::{
-    Glob, Lease, LockName, LockNameRef, LockView, ReleaseReason, SessionView, Standing, Timestamp, Token,
+    Glob, Lease, LockName, LockNameRef, LockView, ReleaseReason, SessionId, SessionView, Standing, Timestamp, Token,
 };
 
 use crate::audit::What;
@@ -105,19 +105,13 @@ impl Shards {
         let shard = self.shard_of(name);
         self.input(shard, |mut turn| {
             turn.settle();
-            let Turn { now, wall, state, witness } = turn;
-            let holder = state.engine.lock(name).and_then(|lock| lock.holder()).ok_or(NotDone::NotFound)?;
+            let holder = turn.state.engine.lock(name).and_then(|lock| lock.holder()).ok_or(NotDone::NotFound)?;
             let Standing::Holding(held) = holder.standing() else { return Err(NotDone::NotFound) };
             if token.is_some_and(|token| token != held) {
                 return Err(NotDone::OtherToken(held));
             }
-            let id = holder.id();
-            let report = self.session_report(shard, state, holder, (now, wall)).ok_or(NotDone::NotFound)?;
-            if let Some(connection) = state.connection(id) {
-                witness.record(wall, &name.into(), connection, || What::ForceRelease { token: held });
-            }
-            let ended = state.engine.release(now, id, ReleaseReason::Force, &mut state.effects);
-            ended.map(|()| report).map_err(|_| NotDone::NotFound)
+            let holder = holder.id();
+            self.end_by_force(shard, turn, name, holder, || What::ForceRelease { token: held })
         })
     }
 
@@ -126,22 +120,15 @@ impl Shards {
         let shard = self.shard_of(name);
         self.input(shard, |mut turn| {
             turn.settle();
-            let Turn { now, wall, state, witness } = turn;
-            let lock = state.engine.lock(name).ok_or(NotDone::NotFound)?;
+            let lock = turn.state.engine.lock(name).ok_or(NotDone::NotFound)?;
             let is_meant = |waiter: &SessionView<'_>| match who {
                 Who::Session(session) => self.public_number(shard, waiter.id().serial()) == session,
                 Who::RemoteAddr(address) => {
-                    state.connection(waiter.id()).is_some_and(|connection| connection.peer() == address)
+                    turn.state.connection(waiter.id()).is_some_and(|connection| connection.peer() == address)
                 }
             };
-            let waiter = lock.waiters().find(is_meant).ok_or(NotDone::NotFound)?;
-            let id = waiter.id();
-            let report = self.session_report(shard, state, waiter, (now, wall)).ok_or(NotDone::NotFound)?;
-            if let Some(connection) = state.connection(id) {
-                witness.record(wall, &name.into(), connection, || What::KickWaiter {});
-            }
-            let ended = state.engine.release(now, id, ReleaseReason::Force, &mut state.effects);
-            ended.map(|()| report).map_err(|_| NotDone::NotFound)
+            let waiter = lock.waiters().find(is_meant).ok_or(NotDone::NotFound)?.id();
+            self.end_by_force(shard, turn, name, waiter, || What::KickWaiter {})
         })
     }
 
@@ -159,6 +146,25 @@ impl Shards {
             survey.longest_hold = survey.longest_hold.max(stood(lock.holder(), now));
         });
         survey
+    }
+
+    /// Ends a claim for an administrator, whose deed is put down before what comes of it.
+    fn end_by_force(
+        &self,
+        shard: usize,
+        turn: Turn<'_>,
+        name: LockNameRef<'_>,
+        session: SessionId,
+        deed: impl FnOnce() -> What,
+    ) -> Result<SessionReport, NotDone> {
+        let Turn { now, wall, state, witness } = turn;
+        let view = state.engine.session(session).ok_or(NotDone::NotFound)?;
+        let report = self.session_report(shard, state, view, (now, wall)).ok_or(NotDone::NotFound)?;
+        if let Some(connection) = state.connection(session) {
+            witness.record(wall, &name.into(), connection, deed);
+        }
+        let ended = state.engine.release(now, session, ReleaseReason::Force, &mut state.effects);
+        ended.map(|()| report).map_err(|_| NotDone::NotFound)
     }
 
     fn session_report(
