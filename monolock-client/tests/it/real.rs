@@ -260,10 +260,14 @@ fn b18_a_waiter_leaves_in_the_very_moment_of_its_promotion() {
     let (queued, mut is_queued) = mpsc::unbounded_channel();
     let client = client(server.address()).on_queued(move |_| queued.send(()).unwrap());
     let (mut left_granted, mut left_waiting) = (0, 0);
+    // How long the leaving waiter stays after the release has begun, in turns of its runtime. Twice as long after each
+    // round in which it left waiting, half as long after each in which it left granted: so the rounds close in on the
+    // moment of the promotion, however fast the machine, and stay around it.
+    let mut turns = 0_u32;
     runtime.block_on(async {
         let mut last: Option<Token> = None;
         let mut holder = client.acquire("jobs", LONG).await.unwrap();
-        for round in 0..ROUNDS {
+        for _ in 0..ROUNDS {
             let wait = || {
                 let client = client.clone();
                 tokio::spawn(async move { client.acquire("jobs", LONG).await })
@@ -274,9 +278,8 @@ fn b18_a_waiter_leaves_in_the_very_moment_of_its_promotion() {
             is_queued.recv().await.unwrap();
             assert!(last.is_none_or(|last| holder.token() > last));
             last = Some(holder.token());
-            // Sometimes the one is first, sometimes the other.
             let releasing = tokio::spawn(holder.release());
-            for _ in 0..round % 8 {
+            for _ in 0..turns {
                 tokio::task::yield_now().await;
             }
             leaving.abort();
@@ -284,10 +287,12 @@ fn b18_a_waiter_leaves_in_the_very_moment_of_its_promotion() {
                 Ok(granted) => {
                     drop(granted.unwrap());
                     left_granted += 1;
+                    turns /= 2;
                 }
                 Err(aborted) => {
                     assert!(aborted.is_cancelled());
                     left_waiting += 1;
+                    turns = turns.saturating_mul(2).max(1);
                 }
             }
             holder = timeout(PATIENCE, next).await.expect("the next is promoted").unwrap().unwrap();
