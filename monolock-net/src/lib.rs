@@ -30,6 +30,7 @@ mod reserve;
 mod server;
 mod session;
 mod shards;
+mod socket;
 mod tls;
 mod token_file;
 #[cfg(unix)]
