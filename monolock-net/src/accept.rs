@@ -16,8 +16,8 @@ use tokio::time::sleep;
 use crate::connection::Connection;
 use crate::repeated::Repeated;
 use crate::reserve::Reserve;
-use crate::server::Shared;
 use crate::session::serve;
+use crate::shared::Shared;
 use crate::socket::Socket;
 
 /// How many connections the kernel keeps ready for the accept loop: what Linux allows by itself.

@@ -7,17 +7,16 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use atomic_waker::AtomicWaker;
-use parking_lot::Mutex;
 use rustls::{ServerConfig, ServerConnection};
 use tokio::task::coop;
 
 use crate::outbox::{Farewell, Outbox, Reply};
 use crate::socket::Socket;
+use crate::sync::{AtomicBool, AtomicWaker, Mutex};
 use crate::tls;
 
 /// How often one task writes before it leaves the rest to the connection's own. Whoever promotes a client that floods
