@@ -110,7 +110,6 @@ impl Client {
             }
             let bytes = self.far.receive();
             if bytes.is_empty() {
-                assert!(self.buffer.is_empty(), "the stream ends within a frame");
                 return Told::End;
             }
             self.buffer.extend(bytes);
@@ -139,6 +138,22 @@ impl Client {
             let told = self.listen();
             assert!(matches!(told, Told::Waiting | Told::Acquired), "{told:?} instead of a reply");
         }
+    }
+
+    /// Listens until it is told an `ERROR`.
+    pub(crate) fn wait_for_error(&mut self) -> ErrorCode {
+        loop {
+            match self.listen() {
+                Told::Waiting | Told::Acquired => {}
+                Told::Error(code) => return code,
+                Told::End => panic!("the stream ends without an ERROR"),
+            }
+        }
+    }
+
+    /// All that the server's socket has taken.
+    pub(crate) fn taken(&self) -> Vec<u8> {
+        self.far.taken()
     }
 
     /// Listens to the end of the stream. Says what the last `ERROR` was.

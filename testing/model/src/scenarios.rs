@@ -1,17 +1,21 @@
 //! The stories that are played, each in every interleaving that is looked at.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use monolock_core::LockNameRef;
 use monolock_core::wire::ErrorCode;
+use shuttle::rand::RngCore as _;
 use shuttle::thread;
 
 use crate::administration::Who;
 use crate::client::{Client, JOBS, Told};
 use crate::clock::Passing;
+use crate::connection::Call;
+use crate::outbox::{Farewell, Reply};
 use crate::shared::Shared;
-use crate::world::{IO_TIMEOUT, LONG, Network, World};
+use crate::world::{IO_TIMEOUT, LONG, Network, World, alone};
 
 /// A client that has claimed the lock and heard that it holds it, as the first of all.
 fn holder(world: &mut World, lease: Duration) -> Client {
@@ -168,7 +172,7 @@ pub fn a_lease_runs_out() {
     let mut world = World::open();
     let mut first = holder(&mut world, Duration::from_secs(10));
     let mut second = world.connect(Network::Wide);
-    let mut third = world.connect(Network::Narrow);
+    let mut third = world.connect(Network::Wide);
     second.acquire(Duration::from_secs(1));
     third.acquire(LONG);
     let threads = [
@@ -312,4 +316,101 @@ pub fn a_grace_ends() {
     join(threads);
     passing.stop();
     world.close();
+}
+
+/// Whatever comes, in one story: the holder goes, waiters are heard, read slowly or leave, leases run out, an operator
+/// releases and removes, the server stops. What each does, and when, is drawn anew for each interleaving.
+pub fn all_at_once() {
+    let mut world = World::open();
+    let clients: Vec<Client> = (0..4)
+        .map(|_| {
+            let lease = if draw(3) == 0 { Duration::from_secs(3) } else { LONG };
+            let client = world.connect(if draw(2) == 0 { Network::Narrow } else { Network::Wide });
+            client.acquire(lease);
+            client
+        })
+        .collect();
+    let peer = clients[1].peer();
+    let mut deeds = vec![
+        world.beside(move |shared| {
+            let _ = kick(shared, peer);
+        }),
+        world.beside(|shared| {
+            let _ = shared.shards.force_release(name(), None);
+            shared.shards.survey();
+        }),
+    ];
+    if draw(2) == 0 {
+        deeds.push(world.beside(Shared::stop));
+    }
+    let passing = Passing::begin(Duration::from_secs(1));
+    let threads: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| {
+            let habit = draw(6);
+            thread::spawn(move || {
+                (0..draw(3)).for_each(|_| client.heartbeat());
+                match habit {
+                    0 => client.close(),
+                    1 => client.fail(ErrorKind::ConnectionReset),
+                    2 => {
+                        client.babble();
+                        client.wait_for_end();
+                    }
+                    3 => client.finish(),
+                    _ => {
+                        if client.wait_for_lock() {
+                            client.heartbeat();
+                        }
+                        client.close();
+                    }
+                }
+            })
+        })
+        .collect();
+    join(threads.into_iter().chain(deeds));
+    passing.stop();
+    world.close();
+}
+
+/// A number below `end`, which belongs to the schedule and comes again with it.
+fn draw(end: u64) -> u64 {
+    shuttle::rand::thread_rng().next_u64() % end
+}
+
+/// Two tasks push and write while the connection's own waits, and one of them ends the session.
+pub fn writers_share_a_connection() {
+    share_a_connection(Network::Wide);
+}
+
+/// The same with a client that reads slowly.
+pub fn writers_share_a_slow_connection() {
+    share_a_connection(Network::Narrow);
+}
+
+fn share_a_connection(network: Network) {
+    let (connection, mut client, promise) = alone(network);
+    let own = Arc::clone(&connection);
+    let task = shuttle::future::spawn(async move {
+        loop {
+            match own.call().await {
+                Call::Ended(_) => break own.drain_outbox().await,
+                Call::Blocked => own.unblock().await?,
+                call @ (Call::Readable | Call::Failed(_)) => unreachable!("{call:?} of a client that does nothing"),
+            }
+        }
+    });
+    let other = Arc::clone(&connection);
+    let pusher = thread::spawn(move || {
+        other.push(Reply::Waiting);
+        other.flush();
+    });
+    let ender = thread::spawn(move || {
+        connection.end(Some(Farewell::ShuttingDown));
+        connection.flush();
+    });
+    assert_eq!(client.wait_for_error(), ErrorCode::SERVER_SHUTTING_DOWN);
+    shuttle::future::block_on(task).expect("nobody cancels it").expect("the socket does not fail");
+    join([pusher, ender]);
+    assert_eq!(client.taken(), promise.bytes());
 }

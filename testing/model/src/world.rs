@@ -92,11 +92,7 @@ impl World {
 
     /// Connects a client, which has a task of the server from now on.
     pub(crate) fn connect(&mut self, network: Network) -> Client {
-        let (room, bite) = match network {
-            Network::Wide => (usize::MAX, usize::MAX),
-            Network::Narrow => (3, 2),
-        };
-        let (socket, far) = pair(room, bite);
+        let (socket, far) = network.pair();
         let port = u16::try_from(self.guests.len() + 1).expect("a model has few clients");
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (connection, promise) = connection(socket, peer);
@@ -146,6 +142,23 @@ impl World {
         let audit = shared.witness().audit.as_ref().expect("there is an audit log");
         assert!(audit.finish(Duration::MAX), "the audit log is not written");
         check_audit(&audit_sink::lines());
+    }
+}
+
+/// A connection without a server, and its client.
+pub(crate) fn alone(network: Network) -> (Arc<Connection>, Client, Promise) {
+    let (socket, far) = network.pair();
+    let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let (connection, promise) = connection(socket, peer);
+    (connection, Client::new(far, peer), promise)
+}
+
+impl Network {
+    fn pair(self) -> (Socket, Far) {
+        match self {
+            Self::Wide => pair(usize::MAX, usize::MAX),
+            Self::Narrow => pair(3, 2),
+        }
     }
 }
 

@@ -26,4 +26,7 @@ models! {
     Random a_write_takes_too_long,
     Random a_network_fails,
     Random a_grace_ends,
+    Random all_at_once,
+    Exhaustive writers_share_a_connection,
+    Random writers_share_a_slow_connection,
 }
