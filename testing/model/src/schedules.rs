@@ -10,7 +10,7 @@ use shuttle::scheduler::{
 use shuttle::{Config, MaxSteps, Runner};
 
 /// How many interleavings of each model are run where nothing else is asked for.
-const SCHEDULES: usize = 1000;
+const SCHEDULES: usize = 3000;
 
 /// Where the choice of interleavings begins where nothing else is asked for.
 const SEED: u64 = 1;
@@ -34,7 +34,7 @@ pub enum Search {
 
 /// Runs a model. Variables of the environment say how:
 ///
-/// - `MONOLOCK_SCHEDULES`: how many interleavings, 1000 by default.
+/// - `MONOLOCK_SCHEDULES`: how many interleavings, 3000 by default.
 /// - `MONOLOCK_SEED`: which, a number; 1 by default.
 /// - `MONOLOCK_SCHEDULE`: just this one, as it was printed when it failed, or the path of a file with it.
 ///
