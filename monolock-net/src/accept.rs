@@ -16,8 +16,9 @@ use tokio::time::sleep;
 use crate::connection::Connection;
 use crate::repeated::Repeated;
 use crate::reserve::Reserve;
-use crate::server::Shared;
 use crate::session::serve;
+use crate::shared::Shared;
+use crate::socket::Socket;
 
 /// How many connections the kernel keeps ready for the accept loop: what Linux allows by itself.
 pub(crate) const BACKLOG: u32 = 4096;
@@ -80,9 +81,10 @@ fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     shared.witness().metrics.connections_accepted.inc();
     // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
     let _ = stream.set_nodelay(true);
+    let socket = Socket::new(stream);
     let connection = match &shared.policy.load().tls {
-        None => Ok(Connection::new(stream, peer)),
-        Some(tls) => Connection::with_tls(stream, peer, Arc::clone(tls)),
+        None => Ok(Connection::new(socket, peer)),
+        Some(tls) => Connection::with_tls(socket, peer, Arc::clone(tls)),
     };
     match connection {
         Ok(connection) => {

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::administration::{LockReport, More, NotDone, SessionReport, Who};
 use crate::guard::{Guard, Refusal};
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::uri::{UriError, parameters, segment};
 
 /// How many locks a page has where the request does not say.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use std::fmt;
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,8 +26,10 @@ use crate::metrics::Metrics;
 use crate::ops;
 use crate::policy::{PolicyError, PolicyFiles};
 use crate::reserve::Reserve;
-use crate::server::{Server, Shared};
+use crate::server::Server;
 use crate::shards::Shards;
+use crate::shared::Shared;
+use crate::sync::Mutex;
 use crate::tls::TlsFiles;
 use crate::token_file::{TokenFile, TokenFileError};
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! The one module here that reads a clock.
+//! The one module here that reads a clock, and through which leases are waited for.
 //!
 //! It is the runtime's clock, so that a program which pauses that clock in its tests pauses the server's too. Leases
 //! are measured on the monotonic clock from the server's start; wall time does nothing but lift the token sequence. On
@@ -8,7 +8,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use monolock_core::{Timestamp, TokenSequence};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
+
+/// Waits for a future no longer than so long.
+pub(crate) use tokio::time::timeout;
 
 /// The server's time since its start.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +28,15 @@ impl Clock {
         Timestamp::ORIGIN.saturating_add(self.origin.elapsed())
     }
 
-    /// The runtime's name for an instant; `None` for one that it cannot tell.
-    pub(crate) fn instant(&self, timestamp: Timestamp) -> Option<Instant> {
-        self.origin.checked_add(timestamp.since(Timestamp::ORIGIN))
+    /// Waits until an instant, or for an event that comes before it. An instant that the runtime has no name for does
+    /// not come, [`Timestamp::MAX`] among them.
+    pub(crate) async fn reach(&self, instant: Timestamp, event: impl Future<Output = ()>) {
+        match self.origin.checked_add(instant.since(Timestamp::ORIGIN)) {
+            Some(deadline) if instant < Timestamp::MAX => {
+                let _ = timeout_at(deadline, event).await;
+            }
+            _ => event.await,
+        }
     }
 
     /// The wall time.

@@ -6,20 +6,17 @@
 //! not take, or because its session has ended.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use atomic_waker::AtomicWaker;
-use parking_lot::Mutex;
 use rustls::{ServerConfig, ServerConnection};
-use socket2::SockRef;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::task::coop;
 
 use crate::outbox::{Farewell, Outbox, Reply};
+use crate::socket::Socket;
+use crate::sync::{AtomicBool, AtomicWaker, Mutex};
 use crate::tls;
 
 /// How often one task writes before it leaves the rest to the connection's own. Whoever promotes a client that floods
@@ -28,7 +25,7 @@ const WRITES_PER_TURN: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    socket: Socket,
     peer: SocketAddr,
     state: Mutex<State>,
     /// The connection's own task.
@@ -88,22 +85,18 @@ pub(crate) enum Call {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
-        Self { stream, peer, state: Mutex::default(), task: AtomicWaker::new(), tls: None }
+    pub(crate) fn new(socket: Socket, peer: SocketAddr) -> Self {
+        Self { socket, peer, state: Mutex::default(), task: AtomicWaker::new(), tls: None }
     }
 
     /// A connection that begins with a TLS handshake.
     ///
     /// # Errors
     /// Those of rustls, for a configuration that it cannot use.
-    pub(crate) fn with_tls(
-        stream: TcpStream,
-        peer: SocketAddr,
-        config: Arc<ServerConfig>,
-    ) -> Result<Self, rustls::Error> {
+    pub(crate) fn with_tls(socket: Socket, peer: SocketAddr, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         let machine = Mutex::new(ServerConnection::new(config)?);
         let tls = Some(Box::new(Tls { machine, identity: OnceLock::new(), has_unread: AtomicBool::new(false) }));
-        Ok(Self { tls, ..Self::new(stream, peer) })
+        Ok(Self { tls, ..Self::new(socket, peer) })
     }
 
     pub(crate) const fn peer(&self) -> SocketAddr {
@@ -124,9 +117,9 @@ impl Connection {
         let Some(tls) = &self.tls else { return Ok(()) };
         while !self.try_shake_hands(tls)? {
             if tls.machine.lock().wants_write() {
-                self.stream.writable().await?;
+                self.socket.writable().await?;
             } else {
-                self.stream.readable().await?;
+                self.socket.readable().await?;
             }
         }
         Ok(())
@@ -137,7 +130,7 @@ impl Connection {
         let mut machine = tls.machine.lock();
         loop {
             while machine.wants_write() {
-                match machine.write_tls(&mut Socket(&self.stream)) {
+                match machine.write_tls(&mut &self.socket) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                     written => written?,
                 };
@@ -162,7 +155,7 @@ impl Connection {
 
     /// Reads from the socket once and decrypts what came.
     fn receive(&self, machine: &mut ServerConnection) -> io::Result<usize> {
-        let bytes = machine.read_tls(&mut Socket(&self.stream))?;
+        let bytes = machine.read_tls(&mut &self.socket)?;
         machine.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         Ok(bytes)
     }
@@ -232,7 +225,7 @@ impl Connection {
 
     /// Reads what is there without a look at what it means.
     pub(crate) fn try_read_raw(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Socket(&self.stream).read(buffer)
+        self.socket.try_read(buffer)
     }
 
     /// Waits until the connection's task is wanted. For that task alone.
@@ -249,7 +242,7 @@ impl Connection {
                     std::task::ready!(coop::poll_proceed(context)).made_progress();
                     Poll::Ready(Call::Readable)
                 }
-                (None, Writer::Idle | Writer::Busy) => self.stream.poll_read_ready(context).map(|ready| match ready {
+                (None, Writer::Idle | Writer::Busy) => self.socket.poll_read_ready(context).map(|ready| match ready {
                     Ok(()) => Call::Readable,
                     // The runtime is gone, and what a read would say is for ever that nothing has come.
                     Err(error) => Call::Failed(error.kind()),
@@ -286,7 +279,7 @@ impl Connection {
         loop {
             let mut state = self.state.lock();
             match (state.ended, state.writer) {
-                (None, Writer::Blocked) => std::task::ready!(self.stream.poll_write_ready(context))?,
+                (None, Writer::Blocked) => std::task::ready!(self.socket.poll_write_ready(context))?,
                 (None, Writer::Failed(kind)) => return Poll::Ready(Err(kind.into())),
                 (Some(_), _) | (None, Writer::Idle | Writer::Busy) => return Poll::Ready(Ok(())),
             }
@@ -315,7 +308,7 @@ impl Connection {
                 Writer::Failed(kind) => return Poll::Ready(Err(kind.into())),
                 // The session has ended, so the other writer calls this task when it is done.
                 Writer::Busy => return Poll::Pending,
-                Writer::Blocked => std::task::ready!(self.stream.poll_write_ready(context))?,
+                Writer::Blocked => std::task::ready!(self.socket.poll_write_ready(context))?,
                 Writer::Idle => {}
             }
             state.writer = Writer::Busy;
@@ -335,12 +328,12 @@ impl Connection {
 
     /// Says that no more will be sent.
     pub(crate) fn shut_sending(&self) -> io::Result<()> {
-        SockRef::from(&self.stream).shutdown(Shutdown::Write)
+        self.socket.shut_sending()
     }
 
     /// Waits for bytes, whatever else is going on.
     pub(crate) async fn readable(&self) -> io::Result<()> {
-        self.stream.readable().await
+        self.socket.readable().await
     }
 
     /// Writes until the outbox is empty, the socket takes no more, or its turn is over. The caller has made itself the
@@ -378,13 +371,13 @@ impl Connection {
     /// kept.
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = &self.tls else {
-            let taken = self.stream.try_write(bytes)?;
+            let taken = self.socket.try_write(bytes)?;
             self.state.lock().outbox.consume(taken);
             return Ok(());
         };
         let mut machine = tls.machine.lock();
         let taken = if machine.wants_write() { 0 } else { machine.writer().write(bytes)? };
-        let written = machine.write_tls(&mut Socket(&self.stream));
+        let written = machine.write_tls(&mut &self.socket);
         let mut state = self.state.lock();
         state.outbox.consume(taken);
         state.owes_ciphertext = machine.wants_write();
@@ -395,38 +388,6 @@ impl Connection {
 impl State {
     const fn owes(&self) -> bool {
         self.owes_ciphertext || !self.outbox.is_empty()
-    }
-}
-
-/// The socket as the standard library's traits see it: without waiting.
-struct Socket<'a>(&'a TcpStream);
-
-impl io::Read for Socket<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut taken = 0;
-        let outcome = self.0.try_io(Interest::READABLE, || {
-            taken = (&*SockRef::from(self.0)).read(buffer)?;
-            // Less than there was room for: the socket is empty, and saying so now saves the read that would find out.
-            if 0 < taken && taken < buffer.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-        });
-        match outcome {
-            Err(_) if taken > 0 => Ok(taken),
-            outcome => outcome.map(|()| taken),
-        }
-    }
-}
-
-impl io::Write for Socket<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
-    }
-
-    fn write_vectored(&mut self, bytes: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -445,6 +406,7 @@ mod tests {
 
     use super::{Call, Connection, Writer};
     use crate::outbox::{Farewell, Reply};
+    use crate::socket::Socket;
 
     /// Far longer than anything here takes, far shorter than a hang.
     const AT_ONCE: Duration = Duration::from_secs(5);
@@ -456,7 +418,7 @@ mod tests {
         let (stream, peer) = accepted.unwrap();
         let client = client.unwrap().into_std().unwrap();
         client.set_nonblocking(false).unwrap();
-        (Arc::new(Connection::new(stream, peer)), client)
+        (Arc::new(Connection::new(Socket::new(stream), peer)), client)
     }
 
     /// Reads all there is, on a thread of its own, and counts it.
@@ -545,8 +507,8 @@ mod tests {
     #[tokio::test]
     async fn the_task_is_called_for_what_the_socket_does_not_take() {
         let (connection, _client) = connection().await;
-        connection.stream.writable().await.unwrap();
-        while connection.stream.try_write(&[0; 4096]).is_ok() {}
+        connection.socket.writable().await.unwrap();
+        while connection.socket.try_write(&[0; 4096]).is_ok() {}
         // A fresh connection is taken to be readable until a read says otherwise.
         assert_eq!(connection.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let calls = Arc::new(Calls::default());

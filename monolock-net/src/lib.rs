@@ -11,6 +11,7 @@ mod acl;
 mod admin;
 mod administration;
 mod audit;
+mod audit_sink;
 mod builder;
 mod clock;
 mod connection;
@@ -30,6 +31,9 @@ mod reserve;
 mod server;
 mod session;
 mod shards;
+mod shared;
+mod socket;
+mod sync;
 mod tls;
 mod token_file;
 #[cfg(unix)]

@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use monolock_core::Lease;
-use parking_lot::Mutex;
 
 use crate::connection::Connection;
+use crate::sync::Mutex;
 
 /// What a client may take, each without a limit by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

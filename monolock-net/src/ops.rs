@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 
-use crate::server::Shared;
+use crate::shared::Shared;
 
 #[derive(Debug)]
 struct Ops {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::sync::Mutex;
 
 /// Of failures that go on, one a time is told.
 const INTERVAL: Duration = Duration::from_secs(5);

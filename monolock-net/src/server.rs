@@ -9,25 +9,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::accept::{accept, close};
 use crate::admin::AdminListen;
 use crate::builder::ServerBuilder;
 use crate::clock::Clock;
 use crate::http::Http;
-use crate::limits::Turnstile;
 use crate::metrics::ReloadResult;
-use crate::policy::{Policy, PolicyError, PolicyFiles};
+use crate::policy::PolicyError;
 use crate::repeated::Repeated;
 use crate::reserve::Reserve;
-use crate::shards::Shards;
-use crate::token_file::TokenFile;
+use crate::shared::Shared;
 use crate::witness::Witness;
 
 /// A bound server.
@@ -60,23 +55,6 @@ pub struct Server {
     local_addr: SocketAddr,
     http: Http,
     shared: Arc<Shared>,
-}
-
-/// What all connections of one server have in common.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) shards: Shards,
-    pub(crate) io_timeout: Duration,
-    pub(crate) turnstile: Arc<Turnstile>,
-    pub(crate) policy: ArcSwap<Policy>,
-    pub(crate) files: PolicyFiles,
-    pub(crate) token_file: Option<Mutex<TokenFile>>,
-    /// Cancelled when the audit log cannot be written and the server must not go on without it.
-    pub(crate) audit_failed: CancellationToken,
-    /// Cancelled when the stop begins.
-    pub(crate) stopping: CancellationToken,
-    /// The connections' tasks.
-    pub(crate) connections: TaskTracker,
 }
 
 /// The server stopped because its audit log could not be written.
@@ -237,12 +215,6 @@ impl ServerHandle {
     }
 }
 
-impl Shared {
-    pub(crate) const fn witness(&self) -> &Witness {
-        self.shards.witness()
-    }
-}
-
 impl fmt::Display for AuditFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the audit log could not be written")
@@ -283,8 +255,6 @@ struct StopOnDrop(Arc<Shared>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.stopping.cancel();
-        self.0.shards.close();
-        self.0.connections.close();
+        self.0.stop();
     }
 }

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use monolock_core::wire::{ClientFrame, MAX_CLIENT_FRAME_BYTES, Phase, ProtocolError, decode_client};
 use monolock_core::{Acquire, AcquireError, ReleaseReason, Standing};
-use tokio::time::timeout;
 
+use crate::clock::timeout;
 use crate::connection::{Call, Connection, Ended};
 use crate::limits::{Admission, LimitReached};
 use crate::outbox::Farewell;
-use crate::server::Shared;
 use crate::shards::Claim;
+use crate::shared::Shared;
 
 /// Room for a burst of heartbeats; lives on the stack, so an idle session has no buffer.
 const READ_BYTES: usize = 128;
@@ -66,6 +66,8 @@ async fn open(shared: &Shared, connection: &Arc<Connection>) -> Result<Admitted,
         () = shared.stopping.cancelled() => return Err(Ended::Silently),
     }
     let first = tokio::select! {
+        // What has come is heeded; where the stop has ended the claims already, this one is told so as well.
+        biased;
         first = timeout(shared.io_timeout, first_frame(shared, connection)) => first,
         () = shared.stopping.cancelled() => Ok(Err(Some(Farewell::ShuttingDown))),
     };

@@ -13,12 +13,11 @@ use monolock_core::{
     Acquire, AcquireError, Effect, Effects, LockEngine, LockNameRef, LockView, ReleaseReason, SessionId, Standing,
     Timestamp, TokenSequence, UnknownSession,
 };
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::outbox::{Farewell, Reply};
+use crate::sync::{Mutex, Notify};
 use crate::witness::Witness;
 
 #[derive(Debug)]
@@ -163,14 +162,8 @@ impl Shards {
                 state.armed = state.next_deadline();
                 state.armed
             });
-            let earlier = self.all[shard].earlier.notified();
-            match self.clock.instant(armed) {
-                Some(deadline) if armed < Timestamp::MAX => {
-                    // Either way there is the clock to be asked.
-                    let _ = tokio::time::timeout_at(deadline, earlier).await;
-                }
-                _ => earlier.await,
-            }
+            // Either way there is the clock to be asked.
+            self.clock.reach(armed, self.all[shard].earlier.notified()).await;
         }
     }
 

@@ -116,6 +116,12 @@ pub(crate) const PARTS: &[Part] = &[
         steps: &[cargo_with(&["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"])],
     },
     Part {
+        name: "model",
+        about: "the server's concurrency, in thousands of interleavings",
+        needs: &[],
+        steps: &[cargo_with(&["test", "--package", "monolock-model", "--test", "model", "--locked"])],
+    },
+    Part {
         name: "operations",
         about: "the server among the tools of those who run it",
         needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, FAKETIME],
