@@ -11,8 +11,8 @@ use monolock_core::{
     Glob, Lease, LockName, LockNameRef, LockView, ReleaseReason, SessionId, SessionView, Standing, Timestamp, Token,
 };
 
-use crate::audit::What;
 use crate::clock::Clock;
+use crate::event::What;
 use crate::shards::{Shards, State, Turn};
 
 /// A lock, its holder and its queue, as they were at one instant.

@@ -16,6 +16,7 @@ mod clock;
 mod connection;
 #[cfg(unix)]
 mod descriptors;
+mod event;
 mod guard;
 mod http;
 mod limits;

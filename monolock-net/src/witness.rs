@@ -8,9 +8,10 @@ use std::time::SystemTime;
 
 use monolock_core::{Effect, LockName, LockNameRef};
 
-use crate::audit::{Audit, Event, What};
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::event::{Event, What};
 use crate::metrics::Metrics;
 use crate::repeated::Repeated;
 
