@@ -56,6 +56,14 @@ pub(crate) struct State {
     touched: Vec<Arc<Connection>>,
     /// When the shard's expiry task wakes by itself.
     armed: Timestamp,
+    pub(crate) numbering: Numbering,
+}
+
+/// One number for a session of the server: each shard's engine counts its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbering {
+    shard: u64,
+    shards: u64,
 }
 
 /// One input to one engine, while it is taken in.
@@ -75,7 +83,9 @@ impl Shards {
         witness: Witness,
     ) -> Self {
         let grants_from = clock.now().saturating_add(grace);
-        let all = (0..count.get()).map(|_| Shard::new(Arc::clone(&tokens), grants_from)).collect();
+        let shards = count.get() as u64;
+        let numberings = (0..shards).map(|shard| Numbering { shard, shards });
+        let all = numberings.map(|numbering| Shard::new(Arc::clone(&tokens), grants_from, numbering)).collect();
         Self { all, hasher: RandomState::new(), tokens, clock, grants_from, witness }
     }
 
@@ -231,15 +241,23 @@ impl Shards {
 }
 
 impl Shard {
-    fn new(tokens: Arc<TokenSequence>, grants_from: Timestamp) -> Self {
+    fn new(tokens: Arc<TokenSequence>, grants_from: Timestamp, numbering: Numbering) -> Self {
         let state = State {
             engine: LockEngine::new(tokens, RandomState::new()).granting_from(grants_from),
             effects: Effects::new(),
             connections: Vec::new(),
             touched: Vec::new(),
             armed: Timestamp::MAX,
+            numbering,
         };
         Self { state: Mutex::new(state), earlier: Notify::new() }
+    }
+}
+
+impl Numbering {
+    /// A number that no other session of this server has or will have.
+    pub(crate) const fn of(self, session: SessionId) -> u64 {
+        session.serial().saturating_mul(self.shards).saturating_add(self.shard)
     }
 }
 
