@@ -111,7 +111,7 @@ impl Shards {
                 return Err(NotDone::OtherToken(held));
             }
             let holder = holder.id();
-            end_by_force(turn, name, holder, || What::ForceRelease { token: held })
+            end_by_force(turn, name, holder, What::ForceRelease { token: held })
         })
     }
 
@@ -128,7 +128,7 @@ impl Shards {
                 }
             };
             let waiter = lock.waiters().find(is_meant).ok_or(NotDone::NotFound)?.id();
-            end_by_force(turn, name, waiter, || What::KickWaiter {})
+            end_by_force(turn, name, waiter, What::KickWaiter {})
         })
     }
 
@@ -161,13 +161,14 @@ fn end_by_force(
     turn: Turn<'_>,
     name: LockNameRef<'_>,
     session: SessionId,
-    deed: impl FnOnce() -> What,
+    deed: What,
 ) -> Result<SessionReport, NotDone> {
     let Turn { now, wall, state, witness } = turn;
     let view = state.engine.session(session).ok_or(NotDone::NotFound)?;
     let report = session_report(state, view, (now, wall)).ok_or(NotDone::NotFound)?;
     if let Some(connection) = state.connection(session) {
-        witness.record(wall, &name.into(), connection, deed);
+        // It is for the audit log alone.
+        let _ = witness.record(wall, name, connection, deed);
     }
     let ended = state.engine.release(now, session, ReleaseReason::Force, &mut state.effects);
     ended.map(|()| report).map_err(|_| NotDone::NotFound)

@@ -201,7 +201,7 @@ impl Writer {
         loop {
             let Taken { finish, is_over } = self.take(&mut events);
             for event in events.drain(..) {
-                event.append_to(&mut self.lines);
+                event.append_for_audit(&mut self.lines);
             }
             self.care();
             self.write();
@@ -493,6 +493,7 @@ mod tests {
         Event {
             time: SystemTime::UNIX_EPOCH,
             lock: LockName::new("jobs").expect("a name"),
+            session: None,
             identity: "".into(),
             remote_addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
             what: What::Denied {},

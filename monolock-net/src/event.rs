@@ -11,18 +11,24 @@ use monolock_core::{LockName, ReleaseReason, Token};
 use serde::Serialize;
 
 /// What is put down.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) time: SystemTime,
     pub(crate) lock: LockName,
+    /// Whose claim it was; a claim that was denied is no session.
+    pub(crate) session: Option<u64>,
     pub(crate) identity: Arc<str>,
     pub(crate) remote_addr: SocketAddr,
     pub(crate) what: What,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum What {
+    Queued {
+        /// How many claims stood before it, the holder's included.
+        ahead: usize,
+    },
     Granted {
         #[serde(serialize_with = "as_number")]
         token: Token,
@@ -37,6 +43,12 @@ pub(crate) enum What {
         #[serde(serialize_with = "as_str")]
         reason: ReleaseReason,
     },
+    WaiterGone {
+        #[serde(rename = "wait_ms", serialize_with = "as_millis")]
+        waited: Duration,
+        #[serde(serialize_with = "as_str")]
+        reason: ReleaseReason,
+    },
     Denied {},
     ForceRelease {
         #[serde(serialize_with = "as_number")]
@@ -46,8 +58,10 @@ pub(crate) enum What {
 }
 
 impl What {
-    const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
+            Self::Queued { .. } => "queued",
+            Self::WaiterGone { .. } => "waiter_gone",
             Self::Granted { .. } => "granted",
             Self::Released { .. } => "released",
             Self::Denied {} => "denied",
@@ -55,25 +69,46 @@ impl What {
             Self::KickWaiter {} => "kick_waiter",
         }
     }
+
+    /// Whether the audit log has it: it tells of grants and of deeds, and not of queues.
+    pub(crate) const fn is_for_audit(&self) -> bool {
+        !matches!(self, Self::Queued { .. } | Self::WaiterGone { .. })
+    }
+
+    /// Whether the stream of events has it: what comes of an administrator's deed is told there with its reason.
+    pub(crate) const fn is_for_readers(&self) -> bool {
+        !matches!(self, Self::ForceRelease { .. } | Self::KickWaiter {})
+    }
 }
 
 impl Event {
-    /// Appends the event as one line of JSON.
-    pub(crate) fn append_to(&self, lines: &mut Vec<u8>) {
+    /// Appends the event as one line of JSON, as the audit log has it: without the session.
+    pub(crate) fn append_for_audit(&self, lines: &mut Vec<u8>) {
+        self.append(lines, None);
+    }
+
+    /// Appends the event as one line of JSON, as readers have it.
+    pub(crate) fn append_for_readers(&self, lines: &mut Vec<u8>) {
+        self.append(lines, self.session);
+    }
+
+    fn append(&self, lines: &mut Vec<u8>, session: Option<u64>) {
         #[derive(Serialize)]
         struct Line<'a> {
             time: String,
             event: &'static str,
             lock: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            session: Option<u64>,
             identity: &'a str,
             remote_addr: SocketAddr,
             #[serde(flatten)]
             what: &'a What,
         }
-        let Self { time, lock, identity, remote_addr, what } = self;
+        let Self { time, lock, session: _, identity, remote_addr, what } = self;
         let time = humantime::format_rfc3339_millis((*time).max(SystemTime::UNIX_EPOCH)).to_string();
         let (event, remote_addr) = (what.name(), *remote_addr);
-        let line = Line { time, event, lock: lock.as_str(), identity, remote_addr, what };
+        let line = Line { time, event, lock: lock.as_str(), session, identity, remote_addr, what };
         let mut serializer = serde_json::Serializer::with_formatter(&mut *lines, Printable);
         line.serialize(&mut serializer).expect("strings and numbers are JSON, and memory takes them");
         lines.push(b'\n');

@@ -17,6 +17,8 @@ mod connection;
 #[cfg(unix)]
 mod descriptors;
 mod event;
+mod event_stream;
+mod events;
 mod guard;
 mod http;
 mod limits;

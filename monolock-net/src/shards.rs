@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::outbox::{Farewell, Reply};
-use crate::witness::Witness;
+use crate::witness::{News, Witness};
 
 #[derive(Debug)]
 pub(crate) struct Shards {
@@ -56,6 +56,8 @@ pub(crate) struct State {
     touched: Vec<Arc<Connection>>,
     /// When the shard's expiry task wakes by itself.
     armed: Timestamp,
+    /// What the input that is being taken in has put down so far.
+    news: News,
     pub(crate) numbering: Numbering,
 }
 
@@ -199,11 +201,12 @@ impl Shards {
             shard.earlier.notify_one();
         }
         let touched = std::mem::take(&mut state.touched);
+        let news = std::mem::take(&mut state.news);
         drop(state);
         for connection in touched {
             connection.flush();
         }
-        self.witness.report();
+        self.witness.report(news);
         outcome
     }
 
@@ -222,6 +225,13 @@ impl Shards {
                     position = Some(at + 1);
                 }
             }
+        }
+    }
+
+    /// Waits until every input is over that is being taken in. Those that follow see what was written before this.
+    pub(crate) fn pass_through(&self) {
+        for shard in &self.all {
+            drop(shard.state.lock());
         }
     }
 
@@ -248,6 +258,7 @@ impl Shard {
             connections: Vec::new(),
             touched: Vec::new(),
             armed: Timestamp::MAX,
+            news: News::None,
             numbering,
         };
         Self { state: Mutex::new(state), earlier: Notify::new() }
@@ -277,11 +288,11 @@ impl State {
 
     /// Carries each effect to the outbox of its session's connection.
     fn route(&mut self, wall: SystemTime, witness: &Witness) {
-        let Self { effects, connections, touched, .. } = self;
+        let Self { effects, connections, touched, news, numbering, .. } = self;
         for effect in effects.drain() {
             let place = &mut connections[effect.session().index()];
             if let Some(connection) = place {
-                witness.see(wall, &effect, connection);
+                *news = news.and(witness.see(wall, &effect, connection, *numbering));
             }
             let connection = match effect {
                 Effect::Granted { token, .. } => push(place.as_ref(), Reply::Acquired(token)),
