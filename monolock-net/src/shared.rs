@@ -40,6 +40,7 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.stopping.cancel();
         self.shards.close();
+        self.witness().events.end();
         self.connections.close();
     }
 }
