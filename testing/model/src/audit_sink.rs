@@ -24,7 +24,7 @@ pub(crate) fn lines() -> String {
 /// Waits until so many lines are written.
 pub(crate) fn wait_for_lines(count: usize) {
     let mut bytes = WRITTEN.bytes.lock();
-    while bytes.iter().filter(|byte| **byte == b'\n').count() < count {
+    while String::from_utf8_lossy(&bytes).lines().count() < count {
         WRITTEN.changed.wait(&mut bytes);
     }
 }
