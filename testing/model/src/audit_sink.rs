@@ -1,19 +1,32 @@
 //! A sink of the audit log that lies in memory.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::audit::{AuditFailure, AuditSink};
+use crate::sync::{Condvar, Mutex};
 
 shuttle::lazy_static! {
-    static ref LINES: Mutex<Vec<u8>> = Mutex::default();
+    static ref WRITTEN: Written = Written::default();
+}
+
+#[derive(Default)]
+struct Written {
+    bytes: Mutex<Vec<u8>>,
+    changed: Condvar,
 }
 
 /// All that was written.
 pub(crate) fn lines() -> String {
-    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    String::from_utf8(lines.clone()).expect("the audit log is JSON")
+    String::from_utf8(WRITTEN.bytes.lock().clone()).expect("the audit log is JSON")
+}
+
+/// Waits until so many lines are written.
+pub(crate) fn wait_for_lines(count: usize) {
+    let mut bytes = WRITTEN.bytes.lock();
+    while String::from_utf8_lossy(&bytes).lines().count() < count {
+        WRITTEN.changed.wait(&mut bytes);
+    }
 }
 
 pub(crate) struct Target(AuditSink);
@@ -36,8 +49,8 @@ impl Target {
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        shuttle::thread::yield_now();
-        LINES.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        WRITTEN.bytes.lock().extend_from_slice(bytes);
+        WRITTEN.changed.notify_all();
         Ok(bytes.len())
     }
 

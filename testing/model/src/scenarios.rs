@@ -1,18 +1,23 @@
 //! The stories that are played, each in every interleaving that is looked at.
 
 use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use monolock_core::LockNameRef;
 use monolock_core::wire::ErrorCode;
+use prometheus_client::metrics::counter::Counter;
 use shuttle::rand::RngCore as _;
 use shuttle::thread;
+use tokio_util::sync::CancellationToken;
 
 use crate::administration::Who;
+use crate::audit::{Audit, AuditFailure, AuditLog, AuditSink, Event, What};
+use crate::audit_sink;
 use crate::client::{Client, JOBS, Told};
-use crate::clock::Passing;
-use crate::connection::Call;
+use crate::clock::{Clock, Passing};
+use crate::connection::{Call, Ended};
 use crate::outbox::{Farewell, Reply};
 use crate::shared::Shared;
 use crate::world::{IO_TIMEOUT, LONG, Network, World, alone};
@@ -38,7 +43,7 @@ fn name() -> LockNameRef<'static> {
 }
 
 /// Somebody else removes a waiter.
-fn kick(shared: &Shared, who: std::net::SocketAddr) -> bool {
+fn kick(shared: &Shared, who: SocketAddr) -> bool {
     shared.shards.kick(name(), Who::RemoteAddr(who)).is_ok()
 }
 
@@ -246,6 +251,17 @@ pub fn a_stop_meets_everything() {
     world.close();
 }
 
+/// The server stops while the first client of all claims: it is told so, with a grant before it or without.
+pub fn a_stop_meets_the_first_claim() {
+    let mut world = World::open();
+    let mut client = world.connect(Network::Wide);
+    let stop = world.beside(Shared::stop);
+    client.acquire(LONG);
+    assert_eq!(client.wait_for_end(), Some(ErrorCode::SERVER_SHUTTING_DOWN));
+    join([stop]);
+    world.close();
+}
+
 /// A holder reads nothing for longer than the io-timeout: it loses its lock, and the next waiter has it.
 pub fn a_write_takes_too_long() {
     let mut world = World::open();
@@ -413,4 +429,49 @@ fn share_a_connection(network: Network) {
     shuttle::future::block_on(task).expect("nobody cancels it").expect("the socket does not fail");
     join([pusher, ender]);
     assert_eq!(client.taken(), promise.bytes());
+}
+
+/// One task writes while the session ends, in every order that there is.
+pub fn an_end_meets_a_write() {
+    let (connection, client, promise) = alone(Network::Wide);
+    let other = Arc::clone(&connection);
+    let writer = thread::spawn(move || {
+        other.push(Reply::Waiting);
+        other.flush();
+    });
+    connection.end(None);
+    connection.flush();
+    let task = shuttle::future::spawn(async move {
+        assert_eq!(connection.ended().await, Ended::Silently);
+        connection.drain_outbox().await
+    });
+    shuttle::future::block_on(task).expect("nobody cancels it").expect("the socket does not fail");
+    join([writer]);
+    assert_eq!(client.taken(), promise.bytes());
+}
+
+/// Two shards put something down at once: both lines are written, though nobody asks for more and no time passes.
+pub fn audit_lines_are_written() {
+    let log = AuditLog { sink: AuditSink::Stdout, on_failure: AuditFailure::Continue };
+    let audit = Audit::start(&log, Counter::default(), CancellationToken::new()).expect("the sink is memory");
+    let audit = Arc::new(audit);
+    let recorders: Vec<_> = (1..=2)
+        .map(|port| {
+            let audit = Arc::clone(&audit);
+            thread::spawn(move || {
+                let remote_addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                let what = What::Denied {};
+                audit.record(Event {
+                    time: Clock::wall(),
+                    lock: name().into(),
+                    identity: "".into(),
+                    remote_addr,
+                    what,
+                });
+                audit.announce();
+            })
+        })
+        .collect();
+    join(recorders);
+    audit_sink::wait_for_lines(2);
 }

@@ -167,24 +167,32 @@ fn connection(socket: Socket, peer: SocketAddr) -> (Arc<Connection>, Promise) {
     (connection, Promise::latest())
 }
 
-/// Every grant has one end, which comes before the next grant, and tokens rise.
+/// Every grant has one end, which comes before the next grant, and tokens rise. What an operator did was done to whom
+/// it was meant for: a waiter that waited, a holder that held.
 fn check_audit(lines: &str) {
-    let mut holders: HashMap<String, u64> = HashMap::new();
+    // The holder of each lock, by token and address.
+    let mut holders: HashMap<String, (u64, String)> = HashMap::new();
     let mut last = 0;
     for line in lines.lines() {
         let line: serde_json::Value = serde_json::from_str(line).expect("a line of the audit log is JSON");
-        let lock = line["lock"].as_str().expect("a line names its lock").to_owned();
+        let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
         let token = || line["token"].as_u64().expect("a token is a number");
-        match line["event"].as_str() {
-            Some("granted") => {
+        let (lock, address) = (text("lock"), text("remote_addr"));
+        let holder = holders.get(&lock);
+        match text("event").as_str() {
+            "granted" => {
                 assert!(token() > last, "tokens rise: {lines}");
                 last = token();
-                assert_eq!(holders.insert(lock, token()), None, "granted while it was held: {lines}");
+                assert_eq!(holders.insert(lock, (token(), address)), None, "granted while it was held: {lines}");
             }
-            Some("released") => {
-                assert_eq!(holders.remove(&lock), Some(token()), "released by another than the holder: {lines}");
+            "released" => {
+                assert_eq!(holders.remove(&lock), Some((token(), address)), "the holder was another: {lines}");
             }
-            _ => {}
+            "force_release" => assert_eq!(holder, Some(&(token(), address)), "the holder was another: {lines}"),
+            "kick_waiter" => {
+                assert!(holder.is_none_or(|(_, holder)| *holder != address), "a holder was removed: {lines}");
+            }
+            event => unreachable!("nobody was {event}"),
         }
     }
     assert!(holders.is_empty(), "a grant has no end: {lines}");
