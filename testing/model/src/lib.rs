@@ -42,6 +42,10 @@ mod client;
 mod clock;
 #[path = "../../../monolock-net/src/connection.rs"]
 mod connection;
+#[path = "../../../monolock-net/src/event.rs"]
+mod event;
+#[path = "../../../monolock-net/src/events.rs"]
+mod events;
 #[path = "../../../monolock-net/src/limits.rs"]
 #[expect(clippy::struct_field_names, reason = "the names of the settings, which monolock-net publishes")]
 mod limits;

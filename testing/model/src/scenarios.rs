@@ -13,11 +13,12 @@ use shuttle::thread;
 use tokio_util::sync::CancellationToken;
 
 use crate::administration::Who;
-use crate::audit::{Audit, AuditFailure, AuditLog, AuditSink, Event, What};
+use crate::audit::{Audit, AuditFailure, AuditLog, AuditSink};
 use crate::audit_sink;
 use crate::client::{Client, JOBS, Told};
 use crate::clock::{Clock, Passing};
 use crate::connection::{Call, Ended};
+use crate::event::{Event, What};
 use crate::outbox::{Farewell, Reply};
 use crate::shared::Shared;
 use crate::world::{IO_TIMEOUT, LONG, Network, World, alone};
@@ -464,6 +465,7 @@ pub fn audit_lines_are_written() {
                 audit.record(Event {
                     time: Clock::wall(),
                     lock: name().into(),
+                    session: None,
                     identity: "".into(),
                     remote_addr,
                     what,

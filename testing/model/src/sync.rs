@@ -123,6 +123,11 @@ impl Notify {
         self.notify.notify_one();
     }
 
+    pub(crate) fn notify_waiters(&self) {
+        self.step.take();
+        self.notify.notify_waiters();
+    }
+
     pub(crate) fn notified(&self) -> Notified<'_> {
         self.step.take();
         self.notify.notified()

@@ -17,6 +17,7 @@ use crate::audit_sink;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::events::{Events, KEPT_EVENTS};
 use crate::limits::{Limits, Turnstile};
 use crate::metrics::Metrics;
 use crate::outbox::Promise;
@@ -72,10 +73,12 @@ impl World {
         let log = AuditLog { sink: AuditSink::Stdout, on_failure: AuditFailure::Exit };
         let audit =
             Audit::start(&log, metrics.audit_dropped.clone(), audit_failed.clone()).expect("the sink is memory");
-        let witness = Witness::new(metrics, Some(audit));
+        let clock = Clock::start();
+        let events = Events::new(KEPT_EVENTS, clock, metrics.clone());
+        let witness = Witness::new(metrics, Some(audit), events);
         let limits = Limits { max_sessions: Some(MAX_SESSIONS), ..Limits::default() };
         let shared = Arc::new(Shared {
-            shards: Shards::new(NonZeroUsize::MIN, Clock::start(), grace, Arc::default(), witness),
+            shards: Shards::new(NonZeroUsize::MIN, clock, grace, Arc::default(), witness),
             io_timeout: IO_TIMEOUT,
             turnstile: Turnstile::new(limits),
             policy: ArcSwap::from_pointee(Policy::default()),
