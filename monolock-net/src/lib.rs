@@ -16,6 +16,9 @@ mod clock;
 mod connection;
 #[cfg(unix)]
 mod descriptors;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod http;
 mod limits;
