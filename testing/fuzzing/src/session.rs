@@ -22,9 +22,9 @@ const IO_TIMEOUT_MS: u64 = 5000;
 /// A script has at the most so many steps.
 const STEPS: usize = 150;
 
-/// How often the tasks have their turn before they have done all that they can: more than enough, for a frame goes
-/// from a socket to another in one.
-const TURNS: usize = 16;
+/// How often the tasks have their turn before they have done all that they can. Three would do: a socket is seen to be
+/// readable, its task reads and writes to all whom it concerns, and one that was ended by it goes.
+const TURNS: usize = 6;
 
 /// Plays a script of clients' and an administrator's doings against a server.
 ///
