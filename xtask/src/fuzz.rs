@@ -26,8 +26,8 @@ const MAX_LEN: u32 = 1024;
 /// How long one input may take, in seconds, before it counts as found.
 const TIMEOUT_SECONDS: u32 = 20;
 
-/// How many of the last lines of a fuzzer that found something are shown.
-const LINES_SHOWN: usize = 40;
+/// How many lines of a fuzzer that found something are shown: from the panic on, or the last ones.
+const LINES_SHOWN: usize = 24;
 
 /// Runs the fuzz targets.
 #[derive(Args, Debug)]
@@ -155,8 +155,9 @@ fn fuzz(target: &str, seconds: u32) -> Result<Outcome, String> {
     let crashes: Vec<_> =
         said.lines.iter().filter_map(|line| Some(line.split_once("Test unit written to ")?.1.to_owned())).collect();
     if !said.is_success {
-        let shown = said.lines.len().saturating_sub(LINES_SHOWN);
-        said.lines[shown..].iter().for_each(|line| println!("   {line}"));
+        let shown = said.lines.iter().position(|line| line.contains("panicked at"));
+        let shown = shown.unwrap_or(said.lines.len().saturating_sub(LINES_SHOWN));
+        said.lines[shown..].iter().take(LINES_SHOWN).for_each(|line| println!("   {line}"));
     }
     Ok(Outcome {
         lasted: start.elapsed(),

@@ -24,7 +24,7 @@ const STEPS: usize = 150;
 
 /// How often the tasks have their turn before they have done all that they can. Three would do: a socket is seen to be
 /// readable, its task reads and writes to all whom it concerns, and one that was ended by it goes.
-const TURNS: usize = 6;
+const TURNS: usize = 8;
 
 /// Plays a script of clients' and an administrator's doings against a server.
 ///
@@ -40,7 +40,7 @@ pub fn session(bytes: &[u8]) {
 /// One whose clock is moved by hand.
 pub(crate) fn runtime() -> Runtime {
     let mut builder = Builder::new_current_thread();
-    builder.enable_all().start_paused(true).event_interval(1);
+    builder.enable_all().start_paused(true);
     builder.build().expect("the system has descriptors left")
 }
 
