@@ -20,6 +20,9 @@ mod descriptors;
 mod event;
 mod event_stream;
 mod events;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod http;
 mod limits;

@@ -140,18 +140,23 @@ impl error::Error for TokenFileError {
 }
 
 /// The mark stands twice, so that a number that has lost or changed a digit is not taken for another.
-fn parse(text: &str) -> Option<Token> {
+pub(crate) fn parse(text: &str) -> Option<Token> {
     let rest = text.strip_prefix(HEADER)?.strip_prefix(' ')?.strip_suffix('\n')?;
     let (decimal, hexadecimal) = rest.split_once(' ')?;
     let mark = decimal.parse().ok()?;
     (u64::from_str_radix(hexadecimal, 16).ok()? == mark).then(|| Token::new(mark))?
 }
 
+/// The text of a file with this mark.
+pub(crate) fn render(mark: u64) -> String {
+    format!("{HEADER} {mark} {mark:x}\n")
+}
+
 /// Replaces the file, so that after a crash it is the old or the new one, and the new one once this has returned.
 fn write(path: &Path, mark: u64) -> io::Result<()> {
     let new_path = beside(path, "new");
     let mut new = File::create(&new_path)?;
-    writeln!(new, "{HEADER} {mark} {mark:x}")?;
+    new.write_all(render(mark).as_bytes())?;
     new.sync_all()?;
     fs::rename(&new_path, path)?;
     // The rename is durable when its directory is.

@@ -2,6 +2,7 @@
 //!
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
+mod fuzz;
 mod parts;
 
 use std::env;
@@ -44,6 +45,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Runs the fuzz targets, which needs a nightly toolchain and cargo-fuzz, and prints what came of it.
+    Fuzz(fuzz::Fuzz),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Task::Test { list: true, .. } => list(),
         Task::Test { parts, list: false } => test(&parts),
         Task::Bench { arguments } => bench(&arguments),
+        Task::Fuzz(fuzz) => fuzz.run(),
     }
 }
 

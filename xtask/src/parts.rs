@@ -287,7 +287,7 @@ impl Need {
 }
 
 /// Whether a call succeeds, whatever it says.
-fn succeeds(command: &mut Command) -> bool {
+pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
@@ -303,7 +303,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Part, String> {
 }
 
 /// Where cargo builds, and whatever else is made on the way lies.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let root = env::current_dir().unwrap_or_default();
     root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
