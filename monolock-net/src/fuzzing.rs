@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, Uri};
+use axum::http::{Request, Uri, header};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use monolock_core::Token;
@@ -22,12 +22,14 @@ use tokio_util::task::TaskTracker;
 use crate::admin::{self, Config};
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::events::{Events, KEPT_EVENTS};
 use crate::guard::{Guard, Hosts};
 use crate::limits::{Limits, Turnstile};
 use crate::metrics::Metrics;
 use crate::policy::PolicyFiles;
-use crate::server::Shared;
 use crate::shards::Shards;
+use crate::shared::Shared;
+use crate::socket::Socket;
 use crate::witness::Witness;
 use crate::{session, token_file, uri};
 
@@ -47,9 +49,11 @@ impl Hall {
     /// Never: without files there is nothing to load.
     pub fn new(io_timeout: Duration) -> Self {
         let files = PolicyFiles { tls: None, acl: None };
-        let witness = Witness::new(Metrics::new(), None);
+        let (metrics, clock) = (Metrics::new(), Clock::start());
+        let events = Events::new(KEPT_EVENTS, clock, metrics.clone());
+        let witness = Witness::new(metrics, None, events);
         let shared = Arc::new(Shared {
-            shards: Shards::new(NonZeroUsize::MIN, Clock::start(), Duration::ZERO, Arc::default(), witness),
+            shards: Shards::new(NonZeroUsize::MIN, clock, Duration::ZERO, Arc::default(), witness),
             io_timeout,
             turnstile: Turnstile::new(Limits::default()),
             policy: ArcSwap::from_pointee(files.load().expect("there is nothing to load")),
@@ -68,13 +72,13 @@ impl Hall {
             audit_log: None,
             io_timeout,
         };
-        let admin = admin::router(Arc::clone(&shared), config, Guard { hosts: Hosts::Any, token: None });
+        let admin = admin::router(Arc::clone(&shared), config, Guard { hosts: Hosts::Any, token: None }, 2);
         Self { shared, admin }
     }
 
     /// Serves a client's session until it is over.
     pub fn serve(&self, stream: TcpStream, peer: SocketAddr) -> impl Future<Output = ()> + Send + use<> {
-        session::serve(Arc::clone(&self.shared), Arc::new(Connection::new(stream, peer)))
+        session::serve(Arc::clone(&self.shared), Arc::new(Connection::new(Socket::new(stream), peer)))
     }
 
     /// Ends sessions that are out of time, each in its time, for ever.
@@ -85,8 +89,7 @@ impl Hall {
 
     /// The controlled stop, as far as sessions see it.
     pub fn close(&self) {
-        self.shared.stopping.cancel();
-        self.shared.shards.close();
+        self.shared.stop();
     }
 
     /// How many locks are claimed, and by how many sessions.
@@ -94,7 +97,8 @@ impl Hall {
         self.shared.shards.counts()
     }
 
-    /// What the admin API answers: the status and the body. `None` where this is no request of HTTP.
+    /// What the admin API answers: the status and the body, or no body where that is a stream without an end. `None`
+    /// where this is no request of HTTP.
     ///
     /// # Panics
     /// Where an answer breaks off, which one in memory cannot.
@@ -105,6 +109,9 @@ impl Hall {
             Err(never) => match never {},
         };
         let status = answer.status().as_u16();
+        if answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream") {
+            return Some((status, Vec::new()));
+        }
         let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
         Some((status, body.expect("the answer is in memory").to_vec()))
     }
