@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::pki::{Authority, Pair};
-use crate::support::{Frame, PATIENCE, Watched, assert_complete, expect_events, logged_address, monolock, outline};
+use crate::support::{Frame, PATIENCE, Watched, assert_complete, expect_events, monolock, outline};
 use crate::tls::flags;
 use crate::tls_client::TlsClient;
 
@@ -90,10 +90,10 @@ fn who_follows_the_events_sees_what_is_denied_and_to_whom() {
     let authority = Authority::new();
     let directory = tempfile::tempdir().unwrap();
     let mut command = with_acl(&authority, &directory.path().join("acl.json"), r#"{"rules": []}"#);
-    command.args(["--admin-listen", "127.0.0.1:0"]);
+    let admin = directory.path().join("admin.sock");
+    command.arg("--admin-listen").arg(format!("unix:{}", admin.display()));
     let watched = Watched::start_with(command);
-    let admin = logged_address(&watched.server.process.stderr_line("admin API"));
-    let mut stream = TcpStream::connect(admin).unwrap();
+    let mut stream = UnixStream::connect(admin).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut data = BufReader::new(stream).lines().map(Result::unwrap).filter_map(|line| {
