@@ -176,11 +176,11 @@ fn each_metric_that_is_exported_stands_on_the_dashboard() {
 #[test]
 fn promtool_parses_all_that_the_dashboard_asks() {
     let directory = tempfile::tempdir().unwrap();
-    let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
-    for (number, question) in questions().iter().enumerate() {
-        let quoted = serde_json::to_string(question).unwrap();
-        rules += &format!("      - record: dashboard:question:{number}\n        expr: {quoted}\n");
-    }
+    let rules = questions().into_iter().enumerate().map(|(number, question)| {
+        let quoted = Value::from(question);
+        format!("      - record: dashboard:question:{number}\n        expr: {quoted}\n")
+    });
+    let rules = format!("groups:\n  - name: dashboard\n    rules:\n{}", rules.collect::<Vec<_>>().concat());
     fs::write(directory.path().join("rules.yml"), rules).unwrap();
     promtool(&["check", "rules", "rules.yml"], directory.path());
 }

@@ -86,7 +86,7 @@ fn each_kind_of_event_tells_whose_claim_it_was_and_what_became_of_it() {
     let lock = http::get(server.admin(), "/api/locks/jobs").json();
     assert_eq!(lock["holder"]["session"], granted["session"]);
     for (waiter, queued) in lock["waiters"].as_array().unwrap().iter().zip(&queued) {
-        assert_eq!((&waiter["session"], &waiter["queued_at"]), (&queued["session"], &queued["time"]));
+        assert_eq!((&waiter["session"], &waiter["remote_addr"]), (&queued["session"], &queued["remote_addr"]));
     }
 
     third.reset();
