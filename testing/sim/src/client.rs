@@ -11,12 +11,12 @@ use monolock_client::session::{Event as Told, LossReason, Session, SessionConfig
 use monolock_core::wire::{ErrorClass, ErrorCode, ServerFrame, decode_server};
 use monolock_core::{Lease, ReleaseReason, Timestamp};
 
-use crate::marks::mark;
 use crate::broken::Broken;
 use crate::clock::{Clock, MS, SECOND, True};
+use crate::marks::mark;
 use crate::network::{CLIENT, Conn, ConnId, Packet};
 use crate::oracle::Oracle;
-use crate::plan::{HostPlan, Manners, Patience, Profile, SlotPlan};
+use crate::plan::{HostPlan, LONG_LEASE_MS, Manners, Patience, Profile, SlotPlan};
 use crate::resource::Write;
 use crate::story::{Who, span};
 use crate::watch::{Expected, Grant};
@@ -191,8 +191,8 @@ impl World {
     }
 
     fn attempts(&mut self, slot: usize) {
-        let Slot { host, plan, .. } = &self.slots[slot];
-        let (host, lock, connect_timeout, manners) = (*host, plan.lock, plan.connect_timeout, plan.manners);
+        let host = self.slots[slot].host;
+        let SlotPlan { lock, lease_ms, connect_timeout, manners, .. } = self.slots[slot].plan;
         let id = self.conns.len();
         let mut conn = Conn::new(host, slot);
         conn.watch.lock = lock;
@@ -203,7 +203,12 @@ impl World {
         self.slots[slot].state = State::Trying;
         self.slots[slot].conn = Some(id);
         self.slots[slot].epoch += 1;
-        self.story.mix(20 + slot as u64);
+        let who = self.who(id);
+        self.tell(who, 20, || {
+            let lease = span(u64::from(lease_ms) * MS);
+            let manner = if manners == Manners::Bad { ", with bad manners" } else { "" };
+            format!("connects for lock {lock}, lease {lease}{manner}")
+        });
         self.send(id, CLIENT, Packet::Syn);
         self.act(slot, connect_timeout, What::NoAnswer);
     }
@@ -408,12 +413,16 @@ impl World {
                 self.tell(who, 23, || format!("holds the lock, {token:?}"));
                 let lock = self.conns[id].watch.lock;
                 self.believers[lock].push(id);
+                let now = self.hosts[self.slots[slot].host].clock.at(self.t);
+                let max_hold = self.slots[slot].plan.max_hold.map(Duration::from_nanos);
+                self.conns[id].watch.hold_ends = max_hold.map(|most| now.saturating_add(most));
                 let (shortest, longest) = self.slots[slot].plan.hold;
                 let hold = self.rng.between(shortest, longest);
                 self.act(slot, hold, What::Release);
                 let first = self.rng.below(20 * MS);
                 self.act(slot, first, What::Look);
                 self.slots[slot].backoff = FIRST_BACKOFF;
+                self.belief_changed(id, now);
                 self.grant_reaches_client(id);
             }
             Told::Refused { reason } => {
@@ -503,6 +512,17 @@ impl World {
         }
     }
 
+    /// Calls off what waits on a dead connection for longer than anybody would let it.
+    pub(crate) fn restart_stuck_clients(&mut self) {
+        for slot in 0..self.slots.len() {
+            let is_long = self.slots[slot].plan.lease_ms > LONG_LEASE_MS;
+            if is_long && self.slots[slot].conn.is_some_and(|id| self.conns[id].dark) {
+                self.tell(Who::Operator, 29, || "has a client begin anew that waits on a dead connection".into());
+                self.ends_attempt(slot, Outcome::WaitedLong);
+            }
+        }
+    }
+
     /// Nobody believes in this claim any more.
     fn lets_go(&mut self, id: ConnId) {
         let lock = self.conns[id].watch.lock;
@@ -528,6 +548,7 @@ impl World {
         self.hosts[host].alive = false;
         self.hosts[host].deferred.clear();
         self.hosts[host].paused = 0;
+        self.marks.hit(if has_power { mark!("client killed") } else { mark!("client lost its power") });
         self.tell(Who::Host(host), 26, || if has_power { "is killed".into() } else { "loses its power".into() });
         for id in 0..self.conns.len() {
             if self.conns[id].host != host || !self.conns[id].ends[CLIENT].open {
@@ -658,7 +679,9 @@ impl World {
         let was_asked = self.conns[id].watch.armed.is_some();
         let calm = self.plan.profile == Profile::Calm && self.conns[id].ends[CLIENT].ended;
         match (code, expected) {
-            (Some(code), Some(Expected::Code(expected))) if code.0 == expected => self.marks.hit(mark!("protocol error told")),
+            (Some(code), Some(Expected::Code(expected))) if code.0 == expected => {
+                self.marks.hit(mark!("protocol error told"))
+            }
             // What a server says to anybody.
             (Some(code), _) if code.class() == ErrorClass::ServerCondition => {}
             (Some(code), _) => self.breach(Oracle::Protocol, format!("a client was told {code} for {expected:?}")),
@@ -677,7 +700,9 @@ impl World {
     pub(crate) fn grant_meets_believers(&mut self, id: ConnId) {
         let lock = self.conns[id].watch.lock;
         for other in self.believers[lock].clone() {
-            if other != id && self.believes(other) {
+            if other != id && !self.believes(other) {
+                self.marks.hit(mark!("granted before the last holder noticed its loss"));
+            } else if other != id {
                 self.two_believe(other, id, "the server granted a lock in which another client believes");
             }
         }
@@ -710,8 +735,10 @@ impl World {
             if grace >= lease_ns && grace > 0 {
                 self.breach(Oracle::Exclusion, format!("{what} in spite of the grace: {names}"));
             }
+            self.overlap_ends_in_time(old);
             self.marks.hit(mark!("overlap across a restart"));
         } else if by_force {
+            self.overlap_ends_in_time(old);
             self.marks.hit(mark!("overlap after a forced release"));
         } else {
             self.breach(Oracle::Exclusion, format!("{what}: {names}"));
@@ -727,6 +754,13 @@ impl World {
         }
     }
 
+    /// A client believes, and what it believes in is gone: that ends within the documented window.
+    fn overlap_ends_in_time(&mut self, id: ConnId) {
+        if let Some(until) = self.conns[id].session.as_ref().and_then(Session::gives_up_at) {
+            self.belief_meets_server(id, until);
+        }
+    }
+
     /// A client believes until `until` by its clock: the server must count it, or have died or let go by force less than
     /// 0.8 leases ago.
     fn belief_meets_server(&mut self, id: ConnId, until: Timestamp) {
@@ -735,6 +769,10 @@ impl World {
             self.breach(Oracle::GiveUp, "a client believes and was never granted the lock".into());
             return;
         };
+        if watch.hold_ends.is_some_and(|ends| ends < until) {
+            self.breach(Oracle::GiveUp, "a client believes beyond max_hold".into());
+            return;
+        }
         let died = self.lives[grant.life as usize - 1].ended;
         let let_go = watch.ended.map(|(at, _)| at);
         let (Some(since), Some(lease)) = (let_go.or(died), watch.lease) else { return };
@@ -750,7 +788,10 @@ impl World {
         let window = Clock::true_nanos(-50, u64::from(lease.as_millis()) * MS / 5 * 4);
         if ends > since.saturating_add(window) {
             let who = self.who(id);
-            self.breach(Oracle::GiveUp, format!("{who} would believe for {} after the server let go", span(ends - since)));
+            self.breach(
+                Oracle::GiveUp,
+                format!("{who} would believe for {} after the server let go", span(ends - since)),
+            );
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io::ErrorKind;
 
-use crate::marks::mark;
 use crate::clock::{MS, SECOND};
+use crate::marks::mark;
 use crate::network::{CLIENT, ConnId, SERVER, Side, Stage};
 use crate::oracle::Oracle;
 use crate::plan::Fault;
@@ -74,7 +74,11 @@ impl World {
             }
             Fault::StepWall { step } => {
                 self.server.wall.off += step;
-                self.marks.hit(if step < 0 { mark!("wall clock stepped back") } else { mark!("wall clock stepped forward") });
+                self.marks.hit(if step < 0 {
+                    mark!("wall clock stepped back")
+                } else {
+                    mark!("wall clock stepped forward")
+                });
                 None
             }
             Fault::Slew { host, drift } => {
@@ -99,7 +103,8 @@ impl World {
             Fault::SocketError => {
                 self.on_some_connection(SERVER, |world, id| {
                     world.conns[id].dark = true;
-                    let error = world.rng.pick(&[ErrorKind::TimedOut, ErrorKind::HostUnreachable, ErrorKind::NetworkDown]);
+                    let error =
+                        world.rng.pick(&[ErrorKind::TimedOut, ErrorKind::HostUnreachable, ErrorKind::NetworkDown]);
                     world.fail(id, SERVER, error);
                 });
                 None
@@ -322,7 +327,9 @@ impl World {
             self.schedule(self.t + 5 * SECOND, Event::Bound { lock });
             return;
         }
-        if let Some(slot) = (0..self.slots.len()).find(|&slot| self.slots[slot].plan.lock == lock && !self.slots[slot].is_done()) {
+        if let Some(slot) =
+            (0..self.slots.len()).find(|&slot| self.slots[slot].plan.lock == lock && !self.slots[slot].is_done())
+        {
             let who = Who::Slot(self.slots[slot].host, slot);
             self.breach(Oracle::Liveness, format!("{who} is still not served"));
         }

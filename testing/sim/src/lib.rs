@@ -32,7 +32,7 @@ mod world;
 pub use broken::Broken;
 pub use ledger::{Asked, Ledger};
 pub use marks::{Mark, Marks};
-pub use oracle::{Breach, Oracle, Violation};
+pub use oracle::{Breach, Failure, Oracle, Violation};
 pub use plan::Profile;
 
 use crate::world::World;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::{ArgGroup, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use monolock_sim::many::{self, Range, Summary};
-use monolock_sim::{Report, tell};
+use monolock_sim::{Failure, Report, simulate, tell};
 
 /// How many lines of the story are shown before a violation.
 const LAST_LINES: usize = 25;
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let bar = ProgressBar::new(seeds).with_style(style());
     let begun = Instant::now();
     let range = Range { from, seeds, stops_at_first: stop_at_first };
-    let summary = many::run(range, threads, |_| bar.inc(1));
+    let summary = many::run(range, threads, simulate, |_| bar.inc(1));
     bar.finish_and_clear();
     judge(&summary, begun, no_marks)
 }
@@ -77,13 +77,17 @@ fn told(seed: u64) -> ExitCode {
     report.story.iter().for_each(|line| say(line));
     let Report { steps, virtual_nanos, hash, violation, .. } = report;
     say("");
-    report.marks.iter().filter(|mark| mark.count > 0).for_each(|mark| say(&format!("{:>10}  {}", mark.count, mark.name)));
+    report
+        .marks
+        .iter()
+        .filter(|mark| mark.count > 0)
+        .for_each(|mark| say(&format!("{:>10}  {}", mark.count, mark.name)));
     say("");
     say(&format!("{steps} steps in {:.3} s of virtual time, history {hash:016x}", seconds(virtual_nanos.into())));
     match violation {
         None => ExitCode::SUCCESS,
         Some(violation) => {
-            say(&format!("seed {seed}: violation of {}: {violation}", violation.oracle));
+            say(&Failure { seed, violation }.to_string());
             ExitCode::FAILURE
         }
     }
@@ -102,10 +106,10 @@ fn judge(summary: &Summary, begun: Instant, no_marks: bool) -> ExitCode {
         rate(*seeds),
         rate(*steps),
     ));
-    if let Some((seed, violation)) = first {
+    if let Some(failure @ Failure { seed, .. }) = first {
         let story = tell(*seed).story;
         story[story.len().saturating_sub(LAST_LINES)..].iter().for_each(|line| say(line));
-        say(&format!("seed {seed}: violation of {}: {violation}", violation.oracle));
+        say(&failure.to_string());
         if *failures > 1 {
             say(&format!("{failures} of {seeds} seeds failed; this is the smallest"));
         }

@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use monolock_client::session::Session;
 use monolock_core::SessionId;
 
-use crate::marks::mark;
 use crate::clock::{MS, SECOND, True};
+use crate::marks::mark;
 use crate::watch::Watch;
 use crate::world::{Event, World};
 
@@ -161,6 +161,9 @@ impl World {
             self.launch(id, from, packet);
         } else {
             self.marks.hit(mark!("packet lost"));
+            if from == SERVER && matches!(packet, Packet::Data(_)) {
+                self.marks.hit(mark!("reply lost"));
+            }
             let first = if matches!(packet, Packet::Syn) { FIRST_SYN_RETRY } else { FIRST_RETRY };
             self.stall(id, from, packet, first);
         }
@@ -229,7 +232,8 @@ impl World {
         if due > self.t {
             return;
         }
-        let receiver_is_on = if to == CLIENT { self.hosts[conn.host].is_on_the_net() } else { self.server.is_on_the_net() };
+        let receiver_is_on =
+            if to == CLIENT { self.hosts[conn.host].is_on_the_net() } else { self.server.is_on_the_net() };
         if !receiver_is_on || conn.dark {
             // Nobody acknowledges it: it and what follows is sent again.
             let path = &mut conn.paths[from];

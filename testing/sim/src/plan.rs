@@ -22,8 +22,7 @@ pub enum Profile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Calm, Self::Lossy, Self::Partitions, Self::Pauses, Self::Restarts, Self::Storm];
+    pub const ALL: [Self; 6] = [Self::Calm, Self::Lossy, Self::Partitions, Self::Pauses, Self::Restarts, Self::Storm];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -124,30 +123,71 @@ pub(crate) enum TokenFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// What a machine sends, or is sent, or both, is lost.
-    Partition { host: Option<usize>, up: bool, down: bool, lasts: u64 },
+    Partition {
+        host: Option<usize>,
+        up: bool,
+        down: bool,
+        lasts: u64,
+    },
     /// Everything takes longer.
-    Surge { host: usize, extra: u64, lasts: u64 },
+    Surge {
+        host: usize,
+        extra: u64,
+        lasts: u64,
+    },
     /// A box on the way has forgotten a connection: nothing passes any more, and nobody is told.
     Forget,
     /// The client is told that its connection was reset; the server is not.
     HalfReset,
     /// The server's system gives a connection up.
     SocketError,
-    PauseClient { host: usize, lasts: u64 },
-    SleepClient { host: usize, lasts: u64 },
-    KillClient { host: usize, lasts: u64 },
-    UnplugClient { host: usize, lasts: u64 },
-    PauseServer { lasts: u64 },
-    SleepServer { lasts: u64 },
-    KillServer { lasts: u64, step: i64 },
-    UnplugServer { lasts: u64, step: i64 },
-    StopServer { lasts: u64, step: i64 },
-    StepWall { step: i64 },
-    Slew { host: Option<usize>, drift: i64 },
+    PauseClient {
+        host: usize,
+        lasts: u64,
+    },
+    SleepClient {
+        host: usize,
+        lasts: u64,
+    },
+    KillClient {
+        host: usize,
+        lasts: u64,
+    },
+    UnplugClient {
+        host: usize,
+        lasts: u64,
+    },
+    PauseServer {
+        lasts: u64,
+    },
+    SleepServer {
+        lasts: u64,
+    },
+    KillServer {
+        lasts: u64,
+        step: i64,
+    },
+    UnplugServer {
+        lasts: u64,
+        step: i64,
+    },
+    StopServer {
+        lasts: u64,
+        step: i64,
+    },
+    StepWall {
+        step: i64,
+    },
+    Slew {
+        host: Option<usize>,
+        drift: i64,
+    },
     ForceRelease,
     Kick,
     /// The token file cannot be written for a while.
-    FullDisk { lasts: u64 },
+    FullDisk {
+        lasts: u64,
+    },
 }
 
 /// Longer leases than this are ended by an operator once the faults are over, where their clients are gone.

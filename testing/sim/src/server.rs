@@ -15,13 +15,13 @@ use monolock_core::{
     Acquire, Effect, Effects, Lease, LockEngine, ReleaseReason, SessionId, Standing, Timestamp, Token, TokenSequence,
 };
 
-use crate::marks::mark;
 use crate::broken::Broken;
 use crate::clock::{Clock, MS, SECOND, True, Wall};
 use crate::ledger::{Asked, Ledger};
+use crate::marks::mark;
 use crate::network::{CLIENT, ConnId, SERVER, Stage};
 use crate::oracle::Oracle;
-use crate::plan::{Patience, ServerPlan, TokenFile};
+use crate::plan::{ServerPlan, TokenFile};
 use crate::story::{Who, span};
 use crate::watch::Grant;
 use crate::world::{Event, World};
@@ -221,12 +221,11 @@ impl World {
 
     /// One input to the engine, and what comes of it.
     fn input<T>(&mut self, asked: Asked, input: impl FnOnce(&mut Engine, Timestamp, &mut Effects) -> T) -> Option<T> {
-        let (mut now, wall) = (self.server_now(), self.server.wall.at(self.t));
+        let (now, wall) = (self.server_now(), self.server.wall.at(self.t));
         let running = self.server.running.as_mut()?;
-        if self.broken == Some(Broken::ExpiresEarly) && matches!(asked, Asked::Nothing) {
-            now = now.saturating_add(std::time::Duration::from_millis(300));
+        if self.broken != Some(Broken::TokensBeginAnew) {
+            running.tokens.lift_to_unix_second(wall / SECOND);
         }
-        running.tokens.lift_to_unix_second(wall / SECOND);
         if let Some(life) = self.lives.last_mut() {
             life.last_wall = life.last_wall.max(wall);
         }
@@ -299,6 +298,9 @@ impl World {
                     self.say(id, &ServerFrame::Acquired { token });
                 }
                 Effect::Queued { ahead, .. } => {
+                    if ahead == 0 {
+                        self.marks.hit(mark!("claim queued while nothing is granted"));
+                    }
                     let who = self.who(id);
                     self.tell(Who::Server, 4, || format!("queues {who} behind {ahead}"));
                     self.say(id, &ServerFrame::Waiting);
@@ -314,8 +316,12 @@ impl World {
                     self.note_end(id, matches!(effect, Effect::Released { .. }), reason);
                     match reason {
                         ReleaseReason::Expired => self.close_server_end(id),
-                        ReleaseReason::Force => self.farewell(id, ErrorCode::CLOSED_BY_ADMINISTRATOR, b"closed by administrator"),
-                        ReleaseReason::Shutdown => self.farewell(id, ErrorCode::SERVER_SHUTTING_DOWN, b"server shutting down"),
+                        ReleaseReason::Force => {
+                            self.farewell(id, ErrorCode::CLOSED_BY_ADMINISTRATOR, b"closed by administrator")
+                        }
+                        ReleaseReason::Shutdown => {
+                            self.farewell(id, ErrorCode::SERVER_SHUTTING_DOWN, b"server shutting down")
+                        }
                         ReleaseReason::Graceful | ReleaseReason::IoTimeout | ReleaseReason::ProtocolError => {}
                     }
                 }
@@ -350,7 +356,9 @@ impl World {
             return;
         }
         let who = self.who(id);
-        self.tell(Who::Server, 5 + u64::from(code.0), || format!("tells {who} {code}: {}", String::from_utf8_lossy(reason)));
+        self.tell(Who::Server, 5 + u64::from(code.0), || {
+            format!("tells {who} {code}: {}", String::from_utf8_lossy(reason))
+        });
         self.say(id, &ServerFrame::Error { code, reason });
         self.shut_sending(id, SERVER);
         self.conns[id].stage = Stage::Draining;
@@ -398,7 +406,8 @@ impl World {
         let mut bytes = std::mem::take(&mut conn.unread);
         let taken = conn.ends[SERVER].read(most, &mut bytes);
         conn.unread = bytes;
-        let is_over = conn.ends[SERVER].inbox.is_empty() && (conn.ends[SERVER].ended || conn.ends[SERVER].failed.is_some());
+        let is_over =
+            conn.ends[SERVER].inbox.is_empty() && (conn.ends[SERVER].ended || conn.ends[SERVER].failed.is_some());
         if taken > 0 {
             self.server_heeds(id);
         }
@@ -552,10 +561,6 @@ impl World {
         let is_proof = matches!(failed, None | Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
         match self.conns[id].stage {
             Stage::Attending(session) if is_proof || self.broken == Some(Broken::ErrorsEndClaims) => {
-                if self.broken == Some(Broken::IgnoresEnd) {
-                    self.conns[id].stage = Stage::Mute(session);
-                    return;
-                }
                 self.conns[id].stage = Stage::Closed;
                 self.end(session, ReleaseReason::Graceful);
                 self.close_server_end(id);
@@ -665,6 +670,7 @@ impl World {
         if let Some(life) = self.lives.last_mut() {
             life.ended = Some(self.t);
         }
+        self.marks.hit(if has_power { mark!("server process ended") } else { mark!("server lost its power") });
         self.tell(Who::Server, 9, || if has_power { "is dead".into() } else { "has lost its power".into() });
         for id in std::mem::take(&mut self.server.conns) {
             self.conns[id].stage = Stage::Closed;
@@ -694,12 +700,18 @@ impl World {
             return;
         }
         let session = sessions[self.rng.index(sessions.len())];
-        self.tell(Who::Operator, 10, || if held { "releases a lock by force".into() } else { "removes a waiter".into() });
+        self.tell(
+            Who::Operator,
+            10,
+            || if held { "releases a lock by force".into() } else { "removes a waiter".into() },
+        );
         self.end(session, ReleaseReason::Force);
     }
 
-    /// Ends the claims with long leases whose clients are gone: somebody would.
+    /// Ends the claims with long leases whose clients are gone: somebody would. And starts those clients anew whose long
+    /// lease would have them wait for hours on a connection that is dead.
     pub(crate) fn sweep(&mut self) {
+        self.restart_stuck_clients();
         let Some(running) = &self.server.running else { return };
         let mut gone = Vec::new();
         for (index, id) in running.conns.iter().enumerate() {
@@ -723,9 +735,5 @@ impl World {
                 self.end(session, ReleaseReason::Force);
             }
         }
-    }
-
-    pub(crate) fn is_patient(&self, slot: usize) -> bool {
-        self.slots[slot].plan.patience == Patience::Queue
     }
 }

@@ -10,8 +10,8 @@ use monolock_core::{LockName, Timestamp};
 
 use crate::Report;
 use crate::broken::Broken;
-use crate::clock::{Clock, MS, SECOND, True};
 use crate::client::{Host, Slot, What};
+use crate::clock::{Clock, MS, SECOND, True};
 use crate::ledger::Ledger;
 use crate::marks::Marks;
 use crate::network::{Conn, ConnId, Side};
@@ -31,25 +31,63 @@ const MOST_EVENTS: u64 = 5_000_000;
 /// What may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    Arrive { id: ConnId, from: Side },
-    Retry { id: ConnId, from: Side },
-    Readable { id: ConnId, side: Side },
+    Arrive {
+        id: ConnId,
+        from: Side,
+    },
+    Retry {
+        id: ConnId,
+        from: Side,
+    },
+    Readable {
+        id: ConnId,
+        side: Side,
+    },
     /// A session of a client is due.
-    Due { id: ConnId, at: Timestamp },
-    Act { slot: usize, epoch: u32, what: What },
-    WaitLimit { slot: usize, quest: u32 },
+    Due {
+        id: ConnId,
+        at: Timestamp,
+    },
+    Act {
+        slot: usize,
+        epoch: u32,
+        what: What,
+    },
+    WaitLimit {
+        slot: usize,
+        quest: u32,
+    },
     /// The server's one timer.
-    Expiry { life: u32, armed: Timestamp },
-    FirstFrame { id: ConnId },
-    DrainOver { id: ConnId },
-    TokenCare { life: u32 },
+    Expiry {
+        life: u32,
+        armed: Timestamp,
+    },
+    FirstFrame {
+        id: ConnId,
+    },
+    DrainOver {
+        id: ConnId,
+    },
+    TokenCare {
+        life: u32,
+    },
     Boot,
-    Exit { life: u32 },
-    WriteLands { write: usize },
-    Strikes { fault: usize },
-    Mends { fault: usize },
+    Exit {
+        life: u32,
+    },
+    WriteLands {
+        write: usize,
+    },
+    Strikes {
+        fault: usize,
+    },
+    Mends {
+        fault: usize,
+    },
     Heals,
-    Bound { lock: usize },
+    Bound {
+        lock: usize,
+    },
     BoundOfAll,
 }
 
@@ -130,12 +168,18 @@ impl World {
         let profile = self.plan.profile;
         let (hosts, slots, locks) = (self.hosts.len(), self.slots.len(), self.plan.locks);
         self.tell(Who::World, 1, || {
-            format!("a world of the kind “{}”: {hosts} client machines, {slots} claims over and over, {locks} locks", profile.as_str())
+            format!(
+                "a world of the kind “{}”: {hosts} client machines, {slots} claims over and over, {locks} locks",
+                profile.as_str()
+            )
         });
         if self.broken == Some(Broken::SlowClients) {
             for host in &mut self.hosts {
                 host.clock = Clock::new(host.clock.at(0).as_nanos(), -350);
             }
+        }
+        if self.broken == Some(Broken::ExpiresEarly) {
+            self.server.clock = Clock::new(self.server.clock.at(0).as_nanos(), 400);
         }
         self.boot();
         for slot in 0..self.slots.len() {
@@ -169,7 +213,16 @@ impl World {
         }
         let Self { t, steps, story, marks, violation, plan, .. } = self;
         let hash = story.hash();
-        Report { seed, profile: plan.profile, steps, virtual_nanos: t, hash, marks, violation, story: story.into_lines() }
+        Report {
+            seed,
+            profile: plan.profile,
+            steps,
+            virtual_nanos: t,
+            hash,
+            marks,
+            violation,
+            story: story.into_lines(),
+        }
     }
 
     fn take(&mut self, event: Event) {
