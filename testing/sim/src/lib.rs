@@ -12,11 +12,14 @@
 //! assert_eq!(report.hash, monolock_sim::simulate(7).hash);
 //! ```
 
+mod belief;
 mod broken;
 mod client;
 mod clock;
 mod faults;
 mod ledger;
+mod lives;
+mod manners;
 pub mod many;
 mod marks;
 mod network;

@@ -99,7 +99,7 @@ fn judge(summary: &Summary, begun: Instant, no_marks: bool) -> ExitCode {
     if first.is_none() {
         marks.iter().for_each(|mark| say(&format!("{:>12}  {}", mark.count, mark.name)));
     }
-    let rate = |count: u64| count as f64 / took.max(1e-9);
+    let rate = |count: u64| float(count.into()) / took.max(1e-9);
     say(&format!(
         "{seeds} seeds, {steps} steps, {:.0} hours of virtual time in {took:.1} s: {:.0} seeds and {:.0} steps a second",
         seconds(*virtual_nanos) / 3600.0,
@@ -126,7 +126,12 @@ fn judge(summary: &Summary, begun: Instant, no_marks: bool) -> ExitCode {
 }
 
 fn seconds(nanos: u128) -> f64 {
-    nanos as f64 / 1e9
+    float(nanos) / 1e9
+}
+
+#[expect(clippy::cast_precision_loss, reason = "it is for people to read")]
+fn float(number: u128) -> f64 {
+    number as f64
 }
 
 fn say(line: &str) {

@@ -319,6 +319,31 @@ fn draw_faults(rng: &mut Rng, profile: Profile, heals_at: True, hosts: usize) ->
 }
 
 impl Fault {
+    /// How long it lasts, where it ends by itself.
+    pub(crate) const fn lasts(self) -> Option<u64> {
+        match self {
+            Self::Partition { lasts, .. }
+            | Self::Surge { lasts, .. }
+            | Self::PauseClient { lasts, .. }
+            | Self::SleepClient { lasts, .. }
+            | Self::KillClient { lasts, .. }
+            | Self::UnplugClient { lasts, .. }
+            | Self::PauseServer { lasts }
+            | Self::SleepServer { lasts }
+            | Self::FullDisk { lasts } => Some(lasts),
+            Self::Forget
+            | Self::HalfReset
+            | Self::SocketError
+            | Self::KillServer { .. }
+            | Self::UnplugServer { .. }
+            | Self::StopServer { .. }
+            | Self::StepWall { .. }
+            | Self::Slew { .. }
+            | Self::ForceRelease
+            | Self::Kick => None,
+        }
+    }
+
     fn draw(rng: &mut Rng, profile: Profile, hosts: usize) -> Self {
         match profile {
             Profile::Calm => Self::of_operators(rng),
@@ -357,12 +382,11 @@ impl Fault {
         let host = rng.index(hosts);
         let lasts = rng.magnitude(20 * MS, 15 * SECOND);
         match rng.between(from, 9) {
-            0 => Self::Surge { host, extra: rng.magnitude(20 * MS, 3 * SECOND), lasts },
+            0 | 6 => Self::Surge { host, extra: rng.magnitude(20 * MS, 3 * SECOND), lasts },
             1..6 => {
                 let (up, down) = rng.pick(&[(true, true), (true, true), (true, false), (false, true)]);
                 Self::Partition { host: rng.chance(800).then_some(host), up, down, lasts }
             }
-            6 => Self::Surge { host, extra: rng.magnitude(20 * MS, 3 * SECOND), lasts },
             7 => Self::Forget,
             8 => Self::HalfReset,
             _ => Self::SocketError,

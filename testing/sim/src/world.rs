@@ -14,7 +14,7 @@ use crate::client::{Host, Slot, What};
 use crate::clock::{Clock, MS, SECOND, True};
 use crate::ledger::Ledger;
 use crate::marks::Marks;
-use crate::network::{Conn, ConnId, Side};
+use crate::network::{CLIENT, Conn, ConnId, SERVER, Side};
 use crate::oracle::{Breach, Oracle, Violation};
 use crate::plan::{Fault, Plan};
 use crate::resource::{Resource, Write};
@@ -85,6 +85,7 @@ pub(crate) enum Event {
         fault: usize,
     },
     Heals,
+    Sweep,
     Bound {
         lock: usize,
     },
@@ -226,64 +227,63 @@ impl World {
     }
 
     fn take(&mut self, event: Event) {
+        if self.is_for_a_stopped_process(event) {
+            return;
+        }
         match event {
             Event::Arrive { id, from } => self.arrive(id, from),
             Event::Retry { id, from } => self.retry(id, from),
-            Event::Readable { id, side } => self.readable(id, side, event),
-            Event::Due { id, .. } | Event::Act { slot: id, .. } | Event::WaitLimit { slot: id, .. } => {
-                let host = if matches!(event, Event::Due { .. }) { self.conns[id].host } else { self.slots[id].host };
-                if self.hosts[host].is_stopped() {
-                    self.hosts[host].deferred.push(event);
-                    return;
-                }
-                match event {
-                    Event::Due { id, at } => self.session_due(id, at),
-                    Event::Act { slot, epoch, what } => self.acts(slot, epoch, what),
-                    Event::WaitLimit { slot, quest } => self.wait_is_over(slot, quest),
-                    _ => {}
-                }
+            Event::Readable { id, side } => {
+                self.conns[id].ends[side].is_called = false;
+                if side == SERVER { self.server_reads(id) } else { self.client_turn(id) }
             }
-            Event::Expiry { .. } | Event::FirstFrame { .. } | Event::DrainOver { .. } | Event::TokenCare { .. } => {
-                if self.server.is_stopped() {
-                    self.server.deferred.push(event);
-                    return;
-                }
-                match event {
-                    Event::Expiry { life, armed } => self.expiry(life, armed),
-                    Event::FirstFrame { id } => self.first_frame_overdue(id),
-                    Event::DrainOver { id } => self.drain_is_over(id),
-                    Event::TokenCare { life } => self.token_care(life),
-                    _ => {}
-                }
-            }
+            Event::Due { id, at } => self.session_due(id, at),
+            Event::Act { slot, epoch, what } => self.acts(slot, epoch, what),
+            Event::WaitLimit { slot, quest } => self.wait_is_over(slot, quest),
+            Event::Expiry { life, armed } => self.expiry(life, armed),
+            Event::FirstFrame { id } => self.first_frame_overdue(id),
+            Event::DrainOver { id } => self.drain_is_over(id),
+            Event::TokenCare { life } => self.token_care(life),
             Event::Boot => self.boot(),
             Event::Exit { life } => self.exit(life),
             Event::WriteLands { write } => self.write_lands(write),
             Event::Strikes { fault } => self.strikes(fault),
             Event::Mends { fault } => self.mends(fault),
             Event::Heals => self.heals(),
+            Event::Sweep => self.sweeps(),
             Event::Bound { lock } => self.bound(lock),
             Event::BoundOfAll => self.bound_of_all(),
         }
     }
 
-    fn readable(&mut self, id: ConnId, side: Side, event: Event) {
-        if side == crate::network::SERVER {
-            if self.server.is_stopped() {
-                self.server.deferred.push(event);
-                return;
-            }
-            self.conns[id].ends[side].is_called = false;
-            self.server_reads(id);
+    /// Puts an event aside that a process would see to which stands still.
+    fn is_for_a_stopped_process(&mut self, event: Event) -> bool {
+        let host = if let Event::Due { id, .. } | Event::Readable { id, side: CLIENT } = event {
+            Some(self.conns[id].host)
+        } else if let Event::Act { slot, .. } | Event::WaitLimit { slot, .. } = event {
+            Some(self.slots[slot].host)
         } else {
-            let host = self.conns[id].host;
-            if self.hosts[host].is_stopped() {
-                self.hosts[host].deferred.push(event);
-                return;
-            }
-            self.conns[id].ends[side].is_called = false;
-            self.client_turn(id);
+            None
+        };
+        let is_servers = matches!(
+            event,
+            Event::Readable { side: SERVER, .. }
+                | Event::Expiry { .. }
+                | Event::FirstFrame { .. }
+                | Event::DrainOver { .. }
+                | Event::TokenCare { .. }
+        );
+        if let Some(host) = host
+            && self.hosts[host].is_stopped()
+        {
+            self.hosts[host].deferred.push(event);
+            return true;
         }
+        if is_servers && self.server.is_stopped() {
+            self.server.deferred.push(event);
+            return true;
+        }
+        false
     }
 
     pub(crate) fn schedule(&mut self, at: True, event: Event) {
@@ -331,7 +331,7 @@ impl World {
         self.slots.iter().all(Slot::is_done)
             && self.server.is_idle()
             && self.ledger.session_count() == 0
-            && self.server.conns.iter().all(|&id| !self.conns[id].ends[crate::network::SERVER].open)
+            && self.server.conns.iter().all(|&id| !self.conns[id].ends[SERVER].open)
     }
 }
 
