@@ -103,8 +103,8 @@ impl World {
         }
     }
 
-    /// A client believes until `until` by its clock: the server must count it, or have died or let go by force less than
-    /// 0.8 leases ago.
+    /// A client believes until `until` by its clock: the server must count it, or have died or let go by force less
+    /// than 0.8 leases ago.
     fn belief_meets_server(&mut self, id: ConnId, until: Timestamp) {
         let watch = &self.conns[id].watch;
         let Some(grant) = watch.grant else {

@@ -2,8 +2,8 @@
 //!
 //! The machine is `monolock_client::session::Session` itself. The driver does what the shipped ones do: on waking it
 //! hands over what lies in the socket, or the time alone, then writes what the machine owes, and is woken at its
-//! deadline. What a program believes is what `Held::is_held` would answer: the machine says that it holds, and the clock
-//! is before the give-up instant.
+//! deadline. What a program believes is what `Held::is_held` would answer: the machine says that it holds, and the
+//! clock is before the give-up instant.
 
 use std::time::Duration;
 

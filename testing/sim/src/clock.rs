@@ -40,7 +40,8 @@ impl Clock {
         Timestamp::from_nanos(self.then + passed)
     }
 
-    /// The first true instant at which it shows at least `shows`, seen from `t`; far off for what is beyond every world.
+    /// The first true instant at which it shows at least `shows`, seen from `t`; far off for what is beyond every
+    /// world.
     pub(crate) fn when(&self, shows: Timestamp, t: True) -> True {
         let ahead = shows.as_nanos().saturating_sub(self.then).min(FAR);
         (self.since + (ahead << UNIT_BITS).div_ceil(self.rate)).max(t)

@@ -142,6 +142,8 @@ impl World {
 
     fn server_goes_on(&mut self) {
         if !self.server.is_stopped() {
+            // What was put aside is scattered over a moment.
+            self.server.running_since = self.t + 2 * MS;
             let deferred = std::mem::take(&mut self.server.deferred);
             if !deferred.is_empty() {
                 self.marks.hit(mark!("server went on after a pause"));
@@ -264,9 +266,9 @@ impl World {
         self.set_bounds();
     }
 
-    /// A waiter is served once all who are before it have held, or have been silent, for their time: each claim may hold
-    /// for as long as its program wants, and its lease may run out twice, once for the session that the faults killed and
-    /// once for the one after it.
+    /// A waiter is served once all who are before it have held, or have been silent, for their time: each claim may
+    /// hold for as long as its program wants, and its lease may run out twice, once for the session that the faults
+    /// killed and once for the one after it.
     fn set_bounds(&mut self) {
         let grace = self.plan.server.grace;
         let mut all = 0;

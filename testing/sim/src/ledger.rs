@@ -1,7 +1,7 @@
 //! A model of the server's queues, naive on purpose, that every input and effect of the engine is held against.
 //!
-//! It knows who arrived when, who was heard when, and what the engine was asked; from that alone it says which effect may
-//! come next. It keeps one plain queue a lock.
+//! It knows who arrived when, who was heard when, and what the engine was asked; from that alone it says which effect
+//! may come next. It keeps one plain queue a lock.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -78,6 +78,12 @@ impl Ledger {
     /// Whether this session lives.
     pub fn lives(&self, session: SessionId) -> bool {
         self.find(session).is_ok()
+    }
+
+    /// For how long the lease of a living session has been out, in nanoseconds.
+    pub fn overdue(&self, now: Timestamp, session: SessionId) -> Option<u64> {
+        let at = self.find(session).ok()?;
+        now.as_nanos().checked_sub(self.sessions[at].deadline())
     }
 
     /// Who holds a lock, by serial.

@@ -28,6 +28,7 @@ impl World {
             return;
         }
         self.server.powered = true;
+        self.server.running_since = self.t;
         self.server.life += 1;
         self.server.conns.clear();
         self.server.deferred.clear();

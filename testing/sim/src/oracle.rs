@@ -5,8 +5,8 @@ use std::fmt;
 /// A promise that is watched in every world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Oracle {
-    /// No two clients believe at one true instant that they hold one lock, while the server lived and nobody released by
-    /// force.
+    /// No two clients believe at one true instant that they hold one lock, while the server lived and nobody released
+    /// by force.
     Exclusion,
     /// A client stops believing before the server takes its lock away, and within 0.8 leases where the server died.
     GiveUp,

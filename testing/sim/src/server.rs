@@ -1,10 +1,10 @@
 //! The server's driver: sockets on one side, the engine on the other.
 //!
 //! `monolock-net` is made of tasks over real sockets and cannot run here. This is a small driver of its own, written
-//! from `PROTOCOL.md`, that keeps the same rules: a deadline for the first frame; the end of the stream and a reset end a
-//! claim at once, any other error of a socket leaves a holder its claim until the lease is out; an `ERROR`, a bounded
-//! time of listening, the close; one wake-up at the engine's next deadline; a grace after the start; tokens lifted to the
-//! wall clock's second before each input, and reserved in a file where there is one.
+//! from `PROTOCOL.md`, that keeps the same rules: a deadline for the first frame; the end of the stream and a reset end
+//! a claim at once, any other error of a socket leaves a holder its claim until the lease is out; an `ERROR`, a bounded
+//! time of listening, the close; one wake-up at the engine's next deadline; a grace after the start; tokens lifted to
+//! the wall clock's second before each input, and reserved in a file where there is one.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::marks::mark;
 use crate::network::{CLIENT, ConnId, SERVER, Stage};
 use crate::oracle::Oracle;
 use crate::plan::{ServerPlan, TokenFile};
-use crate::story::Who;
+use crate::story::{Who, span};
 use crate::watch::Grant;
 use crate::world::{Event, World};
 
@@ -42,6 +42,8 @@ pub(crate) struct Server {
     pub(crate) asleep: bool,
     pub(crate) asleep_since: True,
     pub(crate) powered: bool,
+    /// Since when its process has not stood still.
+    pub(crate) running_since: True,
     pub(crate) life: u32,
     pub(crate) running: Option<Running>,
     /// The connections of the present life.
@@ -82,6 +84,7 @@ impl Server {
             asleep: false,
             asleep_since: 0,
             powered: true,
+            running_since: 0,
             life: 0,
             running: None,
             conns: Vec::new(),
@@ -183,6 +186,11 @@ impl World {
 
     fn route(&mut self, now: Timestamp, mut effects: Effects) {
         for effect in effects.drain() {
+            if let Effect::Released { reason: ReleaseReason::Expired, .. }
+            | Effect::Withdrawn { reason: ReleaseReason::Expired, .. } = effect
+            {
+                self.expires_in_time(now, effect.session());
+            }
             let checked = self.ledger.effect(now, &effect);
             self.check(checked);
             if self.violation.is_some() {
@@ -225,6 +233,17 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    /// A lease that is out is noticed by the one wake-up, as late as timers are; later only where the process stood
+    /// still.
+    fn expires_in_time(&mut self, now: Timestamp, session: SessionId) {
+        let Some(overdue) = self.ledger.overdue(now, session) else { return };
+        let allowed = self.plan.timer_lateness + self.plan.timer_lateness / 2 + 2 * MS;
+        let was_due = self.t.saturating_sub(overdue + overdue / 10);
+        if overdue > allowed && was_due > self.server.running_since {
+            self.breach(Oracle::Lease, format!("a lease was out for {} before anybody noticed", span(overdue)));
         }
     }
 

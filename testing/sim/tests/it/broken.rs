@@ -48,7 +48,7 @@ fn a_server_that_promotes_before_the_lease_is_out_is_found() {
 
 #[test]
 fn a_server_that_never_wakes_up_is_found() {
-    finds(Broken::NeverWakes, 120, &[Oracle::Liveness, Oracle::Idle]);
+    finds(Broken::NeverWakes, 30, &[Oracle::Lease]);
 }
 
 #[test]
