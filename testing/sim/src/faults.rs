@@ -137,6 +137,7 @@ impl World {
         if std::mem::replace(&mut self.server.asleep, false) {
             let since = self.server.asleep_since;
             self.server.clock.stood_still(since, self.t);
+            self.arm_anew();
         }
     }
 
@@ -161,6 +162,7 @@ impl World {
             None if !self.server.asleep => {
                 self.server.clock.slew(self.t, drift);
                 self.server.drift = drift;
+                self.arm_anew();
             }
             None => {}
         }

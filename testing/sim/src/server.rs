@@ -154,6 +154,14 @@ impl World {
         self.arm();
     }
 
+    /// A timer of the system goes by the machine's clock, whatever becomes of that.
+    pub(crate) fn arm_anew(&mut self) {
+        if let Some(running) = &mut self.server.running {
+            running.armed = Timestamp::MAX;
+        }
+        self.arm();
+    }
+
     fn arm(&mut self) {
         if self.broken == Some(Broken::NeverWakes) {
             return;
