@@ -130,6 +130,12 @@ pub(crate) const PARTS: &[Part] = &[
         ])],
     },
     Part {
+        name: "mutants",
+        about: "each planted bug of the catalogue fits the sources, and each finder is there",
+        needs: &[],
+        steps: &[cargo_with(&["run", "--quiet", "--package", "xtask", "--locked", "--", "mutants", "--check"])],
+    },
+    Part {
         name: "go",
         about: "the Go client, with the race detector",
         needs: &[GO],
@@ -286,7 +292,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Part, String> {
 }
 
 /// Where cargo builds, and whatever else is made on the way lies.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let root = env::current_dir().unwrap_or_default();
     root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
