@@ -76,6 +76,7 @@ fn list(mutants: &[&Mutant]) {
 /// Has every mutant looked for, tells each as it goes, and prints the table of all.
 fn hunt(catalogue: &Catalogue, mutants: &[&Mutant]) -> Result<ExitCode, String> {
     let begun = Instant::now();
+    child::pass_interrupts_on().map_err(|error| format!("cannot heed interrupts: {error}"))?;
     let scratch = Scratch::prepare()?;
     expect_unharmed(catalogue, &scratch, mutants)?;
 

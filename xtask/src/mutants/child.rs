@@ -1,12 +1,21 @@
 //! A program that is run for a bounded time, its words put down in a file.
 //!
-//! It leads a process group of its own, which goes with it when its time is up: a test that hangs may have children.
+//! It leads a process group of its own, which goes with it when its time is up: a test that hangs may have children. A
+//! terminal's interrupt does not reach that group by itself, so it is passed on.
 
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fs, io, thread};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 /// How often it is looked whether a program has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -30,53 +39,75 @@ pub(crate) fn run(command: &mut Command, limit: Duration, log: &Path) -> Result<
     let errors = output.try_clone().map_err(describe)?;
     let name = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(output).stderr(errors);
-    lead_a_group(command);
-    let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
+    command.process_group(0);
+    let mut child = {
+        let mut running = running();
+        let child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
+        running.insert(child.id());
+        child
+    };
     let end = wait(&mut child, limit).map_err(|error| format!("cannot wait for {name}: {error}"))?;
     let said = fs::read(log).map_err(|error| format!("{}: {error}", log.display()))?;
     Ok((end, String::from_utf8_lossy(&said).into_owned()))
 }
 
-fn wait(child: &mut Child, limit: Duration) -> std::io::Result<End> {
-    let begun = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(if status.success() { End::Success } else { End::Failure });
+/// From now on an interrupt of this program ends what it runs as well.
+///
+/// # Errors
+/// Those of the operating system.
+pub(crate) fn pass_interrupts_on() -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            // Kept locked, so that nothing new begins.
+            let running = running();
+            running.iter().for_each(|&leader| kill_group(leader));
+            // It ends this program; where it could not, the next one is waited for.
+            let _ = emulate_default_handler(signal);
         }
-        if begun.elapsed() >= limit {
-            kill_group(child);
-            child.wait()?;
-            return Ok(End::TimeIsUp);
+    });
+    Ok(())
+}
+
+/// The leaders of the groups that run. One that has been waited for is none any more: its number may be another's.
+static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn running() -> MutexGuard<'static, BTreeSet<u32>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait(child: &mut Child, limit: Duration) -> io::Result<End> {
+    let begun = Instant::now();
+    let mut is_killed = false;
+    loop {
+        {
+            let mut running = running();
+            if let Some(status) = child.try_wait()? {
+                running.remove(&child.id());
+                return Ok(match (is_killed, status.success()) {
+                    (true, _) => End::TimeIsUp,
+                    (false, true) => End::Success,
+                    (false, false) => End::Failure,
+                });
+            }
+            if !is_killed && begun.elapsed() >= limit {
+                kill_group(child.id());
+                is_killed = true;
+            }
         }
         thread::sleep(LOOK_INTERVAL);
     }
 }
 
-#[cfg(unix)]
-fn lead_a_group(command: &mut Command) {
-    use std::os::unix::process::CommandExt as _;
-
-    command.process_group(0);
-}
-
-#[cfg(unix)]
-fn kill_group(child: &Child) {
-    use rustix::process::{Pid, Signal, kill_process_group};
-
-    // It has not been waited for, so the number is still its own.
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-}
-
-#[cfg(not(unix))]
-fn lead_a_group(_command: &mut Command) {}
-
-#[cfg(not(unix))]
-fn kill_group(child: &mut Child) {
-    let _ = child.kill();
+/// Kills a group whose leader has not been waited for.
+fn kill_group(leader: u32) {
+    if let Some(leader) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself.
+        let _ = kill_process_group(leader, Signal::KILL);
+    }
 }
 
 #[cfg(test)]
-#[cfg(unix)]
 mod tests {
     use std::process::Command;
     use std::time::Duration;
