@@ -115,14 +115,17 @@ impl TestTarget {
     pub(crate) fn arguments(&self) -> Vec<&str> {
         let Self { package, name, features } = self;
         let mut arguments = vec!["--package", package];
-        match name.as_str() {
-            "lib" => arguments.push("--lib"),
-            name => arguments.extend(["--test", name]),
-        }
+        arguments.extend(Self::kind_arguments(name));
         for feature in features {
             arguments.extend(["--features", feature]);
         }
         arguments
+    }
+
+    /// What `cargo test` is told to choose targets of this name, in whatever package.
+    pub(crate) fn kind_arguments(name: &str) -> impl Iterator<Item = &str> {
+        let is_library = name == "lib";
+        [if is_library { "--lib" } else { "--test" }].into_iter().chain((!is_library).then_some(name))
     }
 }
 

@@ -29,33 +29,38 @@ pub(crate) fn check(mutants: &[&Mutant]) -> Result<(), String> {
     if !has_simulator && mutants.iter().any(|mutant| mutant.simulator) {
         wrong.push(format!("there is no package {SIMULATOR_PACKAGE}"));
     }
-    let mut targets: BTreeMap<&TestTarget, Vec<&Test>> = BTreeMap::new();
-    for test in mutants.iter().filter_map(|mutant| mutant.test.as_ref()) {
-        targets.entry(&test.target).or_default().push(test);
+    let tests = mutants.iter().filter_map(|mutant| mutant.test.as_ref());
+    let mut tests_by_features: BTreeMap<Vec<String>, Vec<&Test>> = BTreeMap::new();
+    for test in tests {
+        let TestTarget { package, features, .. } = &test.target;
+        let features = features.iter().map(|feature| format!("{package}/{feature}")).collect();
+        tests_by_features.entry(features).or_default().push(test);
     }
-    let mut programs: BTreeMap<Vec<String>, Programs> = BTreeMap::new();
-    for (target, tests) in targets {
-        let TestTarget { package, name, features } = target;
-        let features: Vec<_> = features.iter().map(|feature| format!("{package}/{feature}")).collect();
-        if !programs.contains_key(&features) {
-            programs.insert(features.clone(), build(&metadata, &features)?);
+    for (features, tests) in tests_by_features {
+        let programs = build(&metadata, &features, &tests)?;
+        let mut known: BTreeMap<&TestTarget, BTreeSet<String>> = BTreeMap::new();
+        for test in tests {
+            let target = &test.target;
+            if !known.contains_key(target) {
+                let program = programs.get(&(target.package.clone(), target.name.clone()));
+                known.insert(target, program.map(tests_in).transpose()?.unwrap_or_default());
+            }
+            if !known[target].contains(&test.path) {
+                wrong.push(format!("there is no test {test}"));
+            }
         }
-        let Some(program) = programs[&features].get(&(package.clone(), name.clone())) else {
-            wrong.push(format!("there are no tests {target}"));
-            continue;
-        };
-        let known = tests_in(program)?;
-        let absent = tests.into_iter().filter(|test| !known.contains(&test.path));
-        wrong.extend(absent.map(|test| format!("there is no test {test}")));
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// Builds the programs of tests of the whole workspace, as the parts of `cargo xtask test` do.
-fn build(metadata: &Metadata, features: &[String]) -> Result<Programs, String> {
+/// Builds the programs of these tests, for the whole workspace as the parts of `cargo xtask test` do: for one package the
+/// features of its dependencies may be others, and all would be built again.
+fn build(metadata: &Metadata, features: &[String], tests: &[&Test]) -> Result<Programs, String> {
     let mut command = Command::new(parts::cargo());
-    command.args(["test", "--workspace", "--lib", "--tests", "--no-run", "--locked"]);
-    command.args(["--message-format", "json-render-diagnostics"]);
+    command.args(["test", "--workspace", "--no-run", "--locked", "--message-format", "json-render-diagnostics"]);
+    for name in tests.iter().map(|test| test.target.name.as_str()).collect::<BTreeSet<_>>() {
+        command.args(TestTarget::kind_arguments(name));
+    }
     if !features.is_empty() {
         command.args(["--features", &features.join(",")]);
     }

@@ -109,10 +109,15 @@ fn kill_group(leader: u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::{ErrorKind, Read as _};
     use std::process::Command;
-    use std::time::Duration;
+    use std::thread;
+    use std::time::{Duration, Instant};
 
-    use super::{End, run};
+    use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
+
+    use super::{End, LOOK_INTERVAL, run};
 
     const LONG: Duration = Duration::from_mins(10);
 
@@ -130,12 +135,16 @@ mod tests {
     #[test]
     fn one_whose_time_is_up_is_killed_with_its_children() {
         let directory = tempfile::tempdir().unwrap();
-        let pipe = directory.path().join("pipe");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
-        let script = format!("sleep 1000 > '{}' & wait", pipe.display());
-        let reader = std::thread::spawn(move || std::fs::read(pipe));
-        assert_eq!(shell(&script, Duration::from_millis(500)).0, End::TimeIsUp);
-        // The pipe ends when nobody has it open any more.
-        assert_eq!(reader.join().unwrap().unwrap(), b"");
+        let path = directory.path().join("pipe");
+        mkfifoat(CWD, &path, Mode::RWXU).unwrap();
+        let mut pipe = File::from(open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
+        let script = format!("sleep 1000 > '{}' & wait", path.display());
+        assert_eq!(shell(&script, Duration::from_secs(1)).0, End::TimeIsUp);
+        // The pipe has an end when nobody can write to it any more.
+        let killed = Instant::now();
+        while pipe.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+            assert!(killed.elapsed() < Duration::from_mins(1), "a child lives on");
+            thread::sleep(LOOK_INTERVAL);
+        }
     }
 }
