@@ -211,6 +211,16 @@ pub(crate) const PARTS: &[Part] = &[
         ],
     },
     Part {
+        name: "simulation",
+        about: "the engine and the client's machine in worlds full of faults: fixed seeds, then fresh ones",
+        needs: &[],
+        steps: &[
+            cargo_with(&["build", "--package", "monolock-sim", "--release", "--locked"]),
+            built("release/monolock-sim", &["--seeds", "20000"], "."),
+            built("release/monolock-sim", &["--seeds", "7000", "--fresh"], "."),
+        ],
+    },
+    Part {
         name: "doctests",
         about: "the examples in the documentation",
         needs: &[],

@@ -21,7 +21,7 @@ pub enum Broken {
     SendsTwice,
     /// The server's driver ends a holder's claim at any error of its socket.
     ErrorsEndClaims,
-    /// The server's driver looks at the clock of its expiry too early.
+    /// The server's clock is fast by two fifths, so that it promotes before the old holder's lease is out.
     ExpiresEarly,
     /// The server's driver never wakes up by itself.
     NeverWakes,
@@ -33,12 +33,8 @@ pub enum Broken {
     NoGrace,
     /// The server's driver begins its tokens at 1 at each start.
     TokensBeginAnew,
-    /// The server's driver keeps the claim of a client whose connection has ended.
-    IgnoresEnd,
     /// The server's driver answers what breaks the protocol with another code.
     WrongCode,
-    /// The server's driver hands arrivals to the engine late, and so past each other.
-    HandsInLate,
     /// The server's driver does not close what is over.
     KeepsConnections,
     /// The resource does not remember tokens.

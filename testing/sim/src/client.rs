@@ -8,15 +8,15 @@
 use std::time::Duration;
 
 use monolock_client::session::{Event as Told, LossReason, Session, SessionConfig, Standing};
-use monolock_core::wire::{ErrorClass, ErrorCode, ServerFrame, decode_server};
-use monolock_core::{Lease, ReleaseReason, Timestamp};
+use monolock_core::wire::{ErrorClass, ErrorCode};
+use monolock_core::{Lease, Timestamp};
 
-use crate::marks::mark;
 use crate::broken::Broken;
-use crate::clock::{Clock, MS, SECOND, True};
+use crate::clock::{Clock, MS, SECOND};
+use crate::marks::mark;
 use crate::network::{CLIENT, Conn, ConnId, Packet};
 use crate::oracle::Oracle;
-use crate::plan::{HostPlan, Manners, Patience, Profile, SlotPlan};
+use crate::plan::{HostPlan, LONG_LEASE_MS, Manners, Patience, SlotPlan};
 use crate::resource::Write;
 use crate::story::{Who, span};
 use crate::watch::{Expected, Grant};
@@ -90,7 +90,7 @@ pub(crate) enum What {
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     Held,
     Contended,
     WaitedLong,
@@ -191,8 +191,8 @@ impl World {
     }
 
     fn attempts(&mut self, slot: usize) {
-        let Slot { host, plan, .. } = &self.slots[slot];
-        let (host, lock, connect_timeout, manners) = (*host, plan.lock, plan.connect_timeout, plan.manners);
+        let host = self.slots[slot].host;
+        let SlotPlan { lock, lease_ms, connect_timeout, manners, .. } = self.slots[slot].plan;
         let id = self.conns.len();
         let mut conn = Conn::new(host, slot);
         conn.watch.lock = lock;
@@ -203,7 +203,12 @@ impl World {
         self.slots[slot].state = State::Trying;
         self.slots[slot].conn = Some(id);
         self.slots[slot].epoch += 1;
-        self.story.mix(20 + slot as u64);
+        let who = self.who(id);
+        self.tell(who, 20, || {
+            let lease = span(u64::from(lease_ms) * MS);
+            let manner = if manners == Manners::Bad { ", with bad manners" } else { "" };
+            format!("connects for lock {lock}, lease {lease}{manner}")
+        });
         self.send(id, CLIENT, Packet::Syn);
         self.act(slot, connect_timeout, What::NoAnswer);
     }
@@ -408,12 +413,16 @@ impl World {
                 self.tell(who, 23, || format!("holds the lock, {token:?}"));
                 let lock = self.conns[id].watch.lock;
                 self.believers[lock].push(id);
+                let now = self.hosts[self.slots[slot].host].clock.at(self.t);
+                let max_hold = self.slots[slot].plan.max_hold.map(Duration::from_nanos);
+                self.conns[id].watch.hold_ends = max_hold.map(|most| now.saturating_add(most));
                 let (shortest, longest) = self.slots[slot].plan.hold;
                 let hold = self.rng.between(shortest, longest);
                 self.act(slot, hold, What::Release);
                 let first = self.rng.below(20 * MS);
                 self.act(slot, first, What::Look);
                 self.slots[slot].backoff = FIRST_BACKOFF;
+                self.belief_changed(id, now);
                 self.grant_reaches_client(id);
             }
             Told::Refused { reason } => {
@@ -467,7 +476,7 @@ impl World {
     }
 
     /// An attempt is over: the connection is closed, and the program goes on.
-    fn ends_attempt(&mut self, slot: usize, outcome: Outcome) {
+    pub(crate) fn ends_attempt(&mut self, slot: usize, outcome: Outcome) {
         if let Some(id) = self.slots[slot].conn.take() {
             self.lets_go(id);
             let holds = outcome == Outcome::Held;
@@ -503,6 +512,17 @@ impl World {
         }
     }
 
+    /// Calls off what waits on a dead connection for longer than anybody would let it.
+    pub(crate) fn restart_stuck_clients(&mut self) {
+        for slot in 0..self.slots.len() {
+            let is_long = self.slots[slot].plan.lease_ms > LONG_LEASE_MS;
+            if is_long && self.slots[slot].conn.is_some_and(|id| self.conns[id].dark) {
+                self.tell(Who::Operator, 29, || "has a client begin anew that waits on a dead connection".into());
+                self.ends_attempt(slot, Outcome::WaitedLong);
+            }
+        }
+    }
+
     /// Nobody believes in this claim any more.
     fn lets_go(&mut self, id: ConnId) {
         let lock = self.conns[id].watch.lock;
@@ -528,6 +548,7 @@ impl World {
         self.hosts[host].alive = false;
         self.hosts[host].deferred.clear();
         self.hosts[host].paused = 0;
+        self.marks.hit(if has_power { mark!("client killed") } else { mark!("client lost its power") });
         self.tell(Who::Host(host), 26, || if has_power { "is killed".into() } else { "loses its power".into() });
         for id in 0..self.conns.len() {
             if self.conns[id].host != host || !self.conns[id].ends[CLIENT].open {
@@ -567,190 +588,6 @@ impl World {
                     self.act(slot, after, What::Begin);
                 }
             }
-        }
-    }
-
-    /// What its program would be told if it asked now whether it holds the lock.
-    pub(crate) fn believes(&self, id: ConnId) -> bool {
-        let conn = &self.conns[id];
-        let Some(session) = &conn.session else { return false };
-        let now = self.hosts[conn.host].clock.at(self.t);
-        let knows_better = self.broken != Some(Broken::BelievesUntilTold);
-        matches!(session.standing(), Standing::Holding { .. })
-            && session.gives_up_at().is_some_and(|ends| now < ends || !knows_better)
-    }
-
-    /// An input may have moved the give-up instant on; a belief that had ended must not begin again.
-    fn belief_changed(&mut self, id: ConnId, now: Timestamp) {
-        let believes = self.believes(id);
-        let until = self.conns[id].session.as_ref().and_then(Session::gives_up_at).filter(|_| believes);
-        let before = std::mem::replace(&mut self.conns[id].watch.believed_until, until);
-        if believes && before.is_some_and(|before| before <= now) {
-            self.breach(Oracle::GiveUp, "a client that had given up believes again".into());
-        }
-        if let (true, Some(until)) = (believes, until) {
-            self.belief_meets_server(id, until);
-        }
-    }
-
-    /// A client with bad manners: it says what is forbidden, and looks at what it is told.
-    fn bad_client_turn(&mut self, slot: usize, id: ConnId) {
-        let end = &self.conns[id].ends[CLIENT];
-        if end.failed.is_some() || end.ended && end.inbox.len() < 3 {
-            self.bad_client_is_done(slot, id);
-            return;
-        }
-        if end.established && self.conns[id].watch.armed.is_none() {
-            self.conns[id].watch.armed = Some(Timestamp::ORIGIN);
-            let (bytes, expected, shuts) = self.bad_words(slot);
-            self.conns[id].watch.expects = Some(expected);
-            self.send_bytes(id, CLIENT, &bytes);
-            if shuts {
-                self.shut_sending(id, CLIENT);
-            }
-        } else if end.ended {
-            self.bad_client_is_done(slot, id);
-        }
-    }
-
-    fn bad_words(&mut self, slot: usize) -> (Vec<u8>, Expected, bool) {
-        let SlotPlan { lock, lease_ms, .. } = self.slots[slot].plan;
-        let lease = Lease::from_millis(lease_ms).expect("no lease is 0");
-        let mut acquire = Vec::new();
-        monolock_core::wire::ClientFrame::Acquire { lease, name: self.names[lock].as_name_ref() }.encode(&mut acquire);
-        let too_long = self.plan.server.max_lease_ms.is_some_and(|most| lease_ms > most);
-        let mut junk = vec![0x7f];
-        junk.extend((0..600).map(|_| 0x02));
-        match self.rng.below(10) {
-            0 => (vec![2], Expected::Code(0x11), false),
-            1 => (vec![1, 2], Expected::Code(0x10), false),
-            2 => (junk, Expected::Code(0x13), false),
-            3 => (vec![1, 1, 0, 0, 0, 0], Expected::Code(0x17), false),
-            4 => (vec![1, 1, 0, 0, 0, 1, 0, 0], Expected::Code(0x14), false),
-            5 => (vec![1, 1, 0, 0, 0, 1, 1, 0], Expected::Code(0x15), false),
-            6 => (vec![1, 1, 0, 0, 0, 1, 0, 1, 0xff], Expected::Code(0x16), false),
-            7 => {
-                let twice = [acquire.as_slice(), acquire.as_slice()].concat();
-                (twice, Expected::Code(if too_long { 0x19 } else { 0x12 }), false)
-            }
-            8 => (Vec::new(), Expected::Silence, false),
-            _ => (acquire[..acquire.len() - 1].to_vec(), Expected::Silence, true),
-        }
-    }
-
-    fn bad_client_is_done(&mut self, slot: usize, id: ConnId) {
-        let mut said = Vec::new();
-        self.conns[id].ends[CLIENT].read(usize::MAX, &mut said);
-        let mut rest = said.as_slice();
-        let mut code = None;
-        while let Ok(Some((frame, length))) = decode_server(rest) {
-            if let ServerFrame::Error { code: told, .. } = frame {
-                code = Some(told);
-            }
-            rest = &rest[length..];
-        }
-        let who = self.who(id);
-        self.tell(who, 28, || match code {
-            Some(code) => format!("broke the protocol, and is told {code}"),
-            None => "broke the protocol, and is told nothing".into(),
-        });
-        let expected = self.conns[id].watch.expects;
-        let was_asked = self.conns[id].watch.armed.is_some();
-        let calm = self.plan.profile == Profile::Calm && self.conns[id].ends[CLIENT].ended;
-        match (code, expected) {
-            (Some(code), Some(Expected::Code(expected))) if code.0 == expected => self.marks.hit(mark!("protocol error told")),
-            // What a server says to anybody.
-            (Some(code), _) if code.class() == ErrorClass::ServerCondition => {}
-            (Some(code), _) => self.breach(Oracle::Protocol, format!("a client was told {code} for {expected:?}")),
-            (None, Some(Expected::Code(expected))) if calm && was_asked => {
-                self.breach(Oracle::Protocol, format!("an ERROR {expected:#04x} did not arrive"));
-            }
-            (None, _) => {}
-        }
-        self.ends_attempt(slot, Outcome::WaitedLong);
-    }
-}
-
-/// What the oracles of belief ask.
-impl World {
-    /// The engine has granted a lock: nobody else may believe in it.
-    pub(crate) fn grant_meets_believers(&mut self, id: ConnId) {
-        let lock = self.conns[id].watch.lock;
-        for other in self.believers[lock].clone() {
-            if other != id && self.believes(other) {
-                self.two_believe(other, id, "the server granted a lock in which another client believes");
-            }
-        }
-    }
-
-    /// A client has heard of its grant: nobody else may believe in that lock.
-    fn grant_reaches_client(&mut self, id: ConnId) {
-        let lock = self.conns[id].watch.lock;
-        if !self.believes(id) {
-            return;
-        }
-        for other in self.believers[lock].clone() {
-            if other != id && self.believes(other) {
-                self.two_believe(other, id, "two clients believe in one lock");
-            }
-        }
-    }
-
-    /// The old holder still believes while there is a new one. It may, where the documentation says so.
-    fn two_believe(&mut self, one: ConnId, two: ConnId, what: &str) {
-        let ordinal = |id: ConnId| self.conns[id].watch.grant.map_or(0, |grant| grant.ordinal);
-        let (old, new) = if ordinal(one) <= ordinal(two) { (one, two) } else { (two, one) };
-        let Some(old_grant) = self.conns[old].watch.grant else { return };
-        let new_life = self.conns[new].watch.grant.map_or(old_grant.life, |grant| grant.life);
-        let by_force = matches!(self.conns[old].watch.ended, Some((_, ReleaseReason::Force)));
-        let names = format!("{} and {}", self.who(old), self.who(new));
-        if old_grant.life != new_life {
-            let grace = self.lives[new_life as usize - 1].grace;
-            let lease_ns = self.conns[old].watch.lease.map_or(0, |lease| u64::from(lease.as_millis()) * MS);
-            if grace >= lease_ns && grace > 0 {
-                self.breach(Oracle::Exclusion, format!("{what} in spite of the grace: {names}"));
-            }
-            self.marks.hit(mark!("overlap across a restart"));
-        } else if by_force {
-            self.marks.hit(mark!("overlap after a forced release"));
-        } else {
-            self.breach(Oracle::Exclusion, format!("{what}: {names}"));
-        }
-    }
-
-    /// The engine has ended a grant: its client must not believe in it any more, but for the two cases in which the
-    /// server takes it away from a living client.
-    pub(crate) fn release_meets_believer(&mut self, id: ConnId, reason: ReleaseReason) {
-        if self.believes(id) && !matches!(reason, ReleaseReason::Force | ReleaseReason::Shutdown) {
-            let who = self.who(id);
-            self.breach(Oracle::GiveUp, format!("{who} still believed when the server let go ({reason})"));
-        }
-    }
-
-    /// A client believes until `until` by its clock: the server must count it, or have died or let go by force less than
-    /// 0.8 leases ago.
-    fn belief_meets_server(&mut self, id: ConnId, until: Timestamp) {
-        let watch = &self.conns[id].watch;
-        let Some(grant) = watch.grant else {
-            self.breach(Oracle::GiveUp, "a client believes and was never granted the lock".into());
-            return;
-        };
-        let died = self.lives[grant.life as usize - 1].ended;
-        let let_go = watch.ended.map(|(at, _)| at);
-        let (Some(since), Some(lease)) = (let_go.or(died), watch.lease) else { return };
-        if let Some((_, reason)) = watch.ended
-            && !matches!(reason, ReleaseReason::Force | ReleaseReason::Shutdown)
-        {
-            let who = self.who(id);
-            self.breach(Oracle::GiveUp, format!("{who} believes and the server has let go ({reason})"));
-            return;
-        }
-        let host = &self.hosts[self.conns[id].host];
-        let ends: True = host.clock.when(until, self.t);
-        let window = Clock::true_nanos(-50, u64::from(lease.as_millis()) * MS / 5 * 4);
-        if ends > since.saturating_add(window) {
-            let who = self.who(id);
-            self.breach(Oracle::GiveUp, format!("{who} would believe for {} after the server let go", span(ends - since)));
         }
     }
 }

@@ -36,7 +36,7 @@ impl Clock {
     }
 
     pub(crate) fn at(&self, t: True) -> Timestamp {
-        let passed = (t - self.since) * self.rate >> UNIT_BITS;
+        let passed = ((t - self.since) * self.rate) >> UNIT_BITS;
         Timestamp::from_nanos(self.then + passed)
     }
 
@@ -80,5 +80,33 @@ impl Wall {
     /// Unix time in nanoseconds.
     pub(crate) fn at(self, t: True) -> u64 {
         (WALL_START + t).saturating_add_signed(self.off)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use monolock_core::Timestamp;
+
+    use super::{Clock, SECOND};
+
+    #[test]
+    fn the_instant_at_which_a_clock_shows_a_time_is_the_first_one() {
+        for per_mille in [-350, -50, -1, 0, 7, 50] {
+            let mut clock = Clock::new(1_000_003, per_mille);
+            clock.slew(77, per_mille / 2);
+            for nanos in [1, 999_999, SECOND, 3600 * SECOND] {
+                let shows = Timestamp::from_nanos(1_000_100 + nanos);
+                let when = clock.when(shows, 0);
+                assert!(clock.at(when) >= shows && clock.at(when - 1) < shows, "{per_mille} {nanos}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stood_still_goes_on_from_there() {
+        let mut clock = Clock::new(5, 0);
+        clock.stood_still(100, 1000);
+        assert_eq!(clock.at(1000).as_nanos(), 105);
+        assert_eq!(clock.at(1001).as_nanos(), 106);
     }
 }

@@ -2,17 +2,19 @@
 
 use std::io::ErrorKind;
 
-use crate::marks::mark;
 use crate::clock::{MS, SECOND};
+use crate::lives::STOP_TIME;
+use crate::marks::mark;
 use crate::network::{CLIENT, ConnId, SERVER, Side, Stage};
 use crate::oracle::Oracle;
 use crate::plan::Fault;
-use crate::server::STOP_TIME;
 use crate::story::{Who, span};
 use crate::world::{Event, World};
 
 /// What every bound allows for connecting, retransmitting and backing off.
 const SLACK: u64 = 60 * SECOND;
+
+const SWEEP_EVERY: u64 = 5 * SECOND;
 
 impl World {
     pub(crate) fn strikes(&mut self, fault: usize) {
@@ -20,101 +22,44 @@ impl World {
         if !matches!(kind, Fault::ForceRelease | Fault::Kick) {
             self.tell(Who::World, 60, || format!("fault: {kind:?}"));
         }
-        let lasts = match kind {
-            Fault::Partition { host, up, down, lasts } => {
+        match kind {
+            Fault::Partition { host, up, down, .. } => {
                 self.partition(host, up, down, 1);
                 self.marks.hit(if up && down { mark!("partition both ways") } else { mark!("partition one way") });
-                Some(lasts)
             }
-            Fault::Surge { host, extra, lasts } => {
-                self.hosts[host].link.extra += extra;
-                Some(lasts)
-            }
-            Fault::PauseClient { host, lasts } => {
-                self.pauses(host, |host| host.paused += 1);
-                Some(lasts)
-            }
-            Fault::SleepClient { host, lasts } => {
+            Fault::Surge { host, extra, .. } => self.hosts[host].link.extra += extra,
+            Fault::PauseClient { host, .. } => self.pauses(host, |host| host.paused += 1),
+            Fault::SleepClient { host, .. } => {
                 self.pauses(host, |host| host.asleep = true);
                 self.marks.hit(mark!("client machine asleep"));
-                Some(lasts)
             }
-            Fault::KillClient { host, lasts } => {
-                self.client_dies(host, true);
-                Some(lasts)
-            }
-            Fault::UnplugClient { host, lasts } => {
+            Fault::KillClient { host, .. } => self.client_dies(host, true),
+            Fault::UnplugClient { host, .. } => {
                 self.client_dies(host, false);
                 self.hosts[host].powered = false;
-                Some(lasts)
             }
-            Fault::PauseServer { lasts } => {
-                self.server.paused += 1;
-                Some(lasts)
-            }
-            Fault::SleepServer { lasts } if !self.server.asleep => {
-                self.server.asleep = true;
-                self.server.asleep_since = self.t;
-                self.marks.hit(mark!("server machine asleep"));
-                Some(lasts)
-            }
-            Fault::FullDisk { lasts } => {
-                self.server.disk_is_full += 1;
-                Some(lasts)
-            }
+            Fault::PauseServer { .. } => self.server.paused += 1,
+            Fault::SleepServer { .. } => self.server_sleeps(),
+            Fault::FullDisk { .. } => self.server.disk_is_full += 1,
             Fault::KillServer { lasts, step } => self.server_ends(lasts, step, true),
             Fault::UnplugServer { lasts, step } => self.server_ends(lasts, step, false),
-            Fault::StopServer { lasts, step } => {
-                if !self.server.is_stopped() && self.server.running.is_some() {
-                    self.stop();
-                    self.server.wall.off += step;
-                    self.schedule(self.t + STOP_TIME + lasts, Event::Boot);
-                }
-                None
-            }
+            Fault::StopServer { lasts, step } => self.server_stops(lasts, step),
             Fault::StepWall { step } => {
                 self.server.wall.off += step;
-                self.marks.hit(if step < 0 { mark!("wall clock stepped back") } else { mark!("wall clock stepped forward") });
-                None
-            }
-            Fault::Slew { host, drift } => {
-                self.slews(host, drift);
-                None
-            }
-            Fault::Forget => {
-                self.on_some_connection(CLIENT, |world, id| {
-                    world.conns[id].dark = true;
-                    world.marks.hit(mark!("connection forgotten on the way"));
+                let back = step < 0;
+                self.marks.hit(if back {
+                    mark!("wall clock stepped back")
+                } else {
+                    mark!("wall clock stepped forward")
                 });
-                None
             }
-            Fault::HalfReset => {
-                self.on_some_connection(CLIENT, |world, id| {
-                    world.conns[id].dark = true;
-                    world.fail(id, CLIENT, ErrorKind::ConnectionReset);
-                    world.marks.hit(mark!("reset that only the client heard"));
-                });
-                None
-            }
-            Fault::SocketError => {
-                self.on_some_connection(SERVER, |world, id| {
-                    world.conns[id].dark = true;
-                    let error = world.rng.pick(&[ErrorKind::TimedOut, ErrorKind::HostUnreachable, ErrorKind::NetworkDown]);
-                    world.fail(id, SERVER, error);
-                });
-                None
-            }
-            Fault::ForceRelease => {
-                self.operate(true);
-                None
-            }
-            Fault::Kick => {
-                self.operate(false);
-                None
-            }
-            Fault::SleepServer { .. } => None,
-        };
-        if let Some(lasts) = lasts {
+            Fault::Slew { host, drift } => self.slews(host, drift),
+            Fault::Forget | Fault::HalfReset => self.on_some_connection(CLIENT, kind),
+            Fault::SocketError => self.on_some_connection(SERVER, kind),
+            Fault::ForceRelease => self.operate(true),
+            Fault::Kick => self.operate(false),
+        }
+        if let Some(lasts) = kind.lasts() {
             self.schedule(self.t + lasts, Event::Mends { fault });
         }
     }
@@ -220,24 +165,40 @@ impl World {
         self.marks.hit(mark!("clock slewed"));
     }
 
-    fn server_ends(&mut self, lasts: u64, step: i64, has_power: bool) -> Option<u64> {
-        if self.server.running.is_some() {
-            self.server_wakes();
-            self.die(has_power);
-            self.server.powered = has_power;
-            self.server.wall.off += step;
-            match step {
-                ..0 => self.marks.hit(mark!("wall clock stepped back over a restart")),
-                0 => {}
-                1.. => self.marks.hit(mark!("wall clock stepped forward over a restart")),
-            }
-            self.schedule(self.t + lasts, Event::Boot);
+    fn server_sleeps(&mut self) {
+        if !self.server.asleep {
+            self.server.asleep = true;
+            self.server.asleep_since = self.t;
+            self.marks.hit(mark!("server machine asleep"));
         }
-        None
     }
 
-    /// Does something to one connection that is open at an end.
-    fn on_some_connection(&mut self, side: Side, act: impl FnOnce(&mut Self, ConnId)) {
+    fn server_stops(&mut self, lasts: u64, step: i64) {
+        if !self.server.is_stopped() && self.server.running.is_some() {
+            self.stop();
+            self.server.wall.off += step;
+            self.schedule(self.t + STOP_TIME + lasts, Event::Boot);
+        }
+    }
+
+    fn server_ends(&mut self, lasts: u64, step: i64, has_power: bool) {
+        if self.server.running.is_none() {
+            return;
+        }
+        self.server_wakes();
+        self.die(has_power);
+        self.server.powered = has_power;
+        self.server.wall.off += step;
+        match step {
+            ..0 => self.marks.hit(mark!("wall clock stepped back over a restart")),
+            0 => {}
+            1.. => self.marks.hit(mark!("wall clock stepped forward over a restart")),
+        }
+        self.schedule(self.t + lasts, Event::Boot);
+    }
+
+    /// Something happens to one connection that is open at an end.
+    fn on_some_connection(&mut self, side: Side, kind: Fault) {
         let open: Vec<ConnId> = (0..self.conns.len())
             .filter(|&id| {
                 let end = &self.conns[id].ends[side];
@@ -245,11 +206,21 @@ impl World {
                 end.open && end.established && end.failed.is_none() && is_served
             })
             .collect();
-        if !open.is_empty() {
-            let id = open[self.rng.index(open.len())];
-            let who = self.who(id);
-            self.tell(Who::World, 62, || format!("it strikes the connection of {who}"));
-            act(self, id);
+        if open.is_empty() {
+            return;
+        }
+        let id = open[self.rng.index(open.len())];
+        let who = self.who(id);
+        self.tell(Who::World, 62, || format!("it strikes the connection of {who}"));
+        self.conns[id].dark = true;
+        if kind == Fault::Forget {
+            self.marks.hit(mark!("connection forgotten on the way"));
+        } else if kind == Fault::HalfReset {
+            self.fail(id, CLIENT, ErrorKind::ConnectionReset);
+            self.marks.hit(mark!("reset that only the client heard"));
+        } else {
+            let error = self.rng.pick(&[ErrorKind::TimedOut, ErrorKind::HostUnreachable, ErrorKind::NetworkDown]);
+            self.fail(id, SERVER, error);
         }
     }
 
@@ -313,16 +284,20 @@ impl World {
         }
         self.tell(Who::World, 64, || format!("everything is to be quiet within {}", span(all + SLACK)));
         self.schedule(self.t + all + SLACK, Event::BoundOfAll);
-        self.schedule(self.t + 5 * SECOND, Event::Bound { lock: usize::MAX });
+        self.schedule(self.t + SWEEP_EVERY, Event::Sweep);
+    }
+
+    /// Somebody looks at what would last for hours.
+    pub(crate) fn sweeps(&mut self) {
+        self.restart_stuck_clients();
+        self.end_abandoned_claims();
+        self.schedule(self.t + SWEEP_EVERY, Event::Sweep);
     }
 
     pub(crate) fn bound(&mut self, lock: usize) {
-        if lock == usize::MAX {
-            self.sweep();
-            self.schedule(self.t + 5 * SECOND, Event::Bound { lock });
-            return;
-        }
-        if let Some(slot) = (0..self.slots.len()).find(|&slot| self.slots[slot].plan.lock == lock && !self.slots[slot].is_done()) {
+        if let Some(slot) =
+            (0..self.slots.len()).find(|&slot| self.slots[slot].plan.lock == lock && !self.slots[slot].is_done())
+        {
             let who = Who::Slot(self.slots[slot].host, slot);
             self.breach(Oracle::Liveness, format!("{who} is still not served"));
         }

@@ -12,11 +12,14 @@
 //! assert_eq!(report.hash, monolock_sim::simulate(7).hash);
 //! ```
 
+mod belief;
 mod broken;
 mod client;
 mod clock;
 mod faults;
 mod ledger;
+mod lives;
+mod manners;
 pub mod many;
 mod marks;
 mod network;
@@ -32,7 +35,7 @@ mod world;
 pub use broken::Broken;
 pub use ledger::{Asked, Ledger};
 pub use marks::{Mark, Marks};
-pub use oracle::{Breach, Oracle, Violation};
+pub use oracle::{Breach, Failure, Oracle, Violation};
 pub use plan::Profile;
 
 use crate::world::World;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::{ArgGroup, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use monolock_sim::many::{self, Range, Summary};
-use monolock_sim::{Report, tell};
+use monolock_sim::{Failure, Report, simulate, tell};
 
 /// How many lines of the story are shown before a violation.
 const LAST_LINES: usize = 25;
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let bar = ProgressBar::new(seeds).with_style(style());
     let begun = Instant::now();
     let range = Range { from, seeds, stops_at_first: stop_at_first };
-    let summary = many::run(range, threads, |_| bar.inc(1));
+    let summary = many::run(range, threads, simulate, |_| bar.inc(1));
     bar.finish_and_clear();
     judge(&summary, begun, no_marks)
 }
@@ -77,13 +77,17 @@ fn told(seed: u64) -> ExitCode {
     report.story.iter().for_each(|line| say(line));
     let Report { steps, virtual_nanos, hash, violation, .. } = report;
     say("");
-    report.marks.iter().filter(|mark| mark.count > 0).for_each(|mark| say(&format!("{:>10}  {}", mark.count, mark.name)));
+    report
+        .marks
+        .iter()
+        .filter(|mark| mark.count > 0)
+        .for_each(|mark| say(&format!("{:>10}  {}", mark.count, mark.name)));
     say("");
     say(&format!("{steps} steps in {:.3} s of virtual time, history {hash:016x}", seconds(virtual_nanos.into())));
     match violation {
         None => ExitCode::SUCCESS,
         Some(violation) => {
-            say(&format!("seed {seed}: violation of {}: {violation}", violation.oracle));
+            say(&Failure { seed, violation }.to_string());
             ExitCode::FAILURE
         }
     }
@@ -95,17 +99,17 @@ fn judge(summary: &Summary, begun: Instant, no_marks: bool) -> ExitCode {
     if first.is_none() {
         marks.iter().for_each(|mark| say(&format!("{:>12}  {}", mark.count, mark.name)));
     }
-    let rate = |count: u64| count as f64 / took.max(1e-9);
+    let rate = |count: u64| float(count.into()) / took.max(1e-9);
     say(&format!(
         "{seeds} seeds, {steps} steps, {:.0} hours of virtual time in {took:.1} s: {:.0} seeds and {:.0} steps a second",
         seconds(*virtual_nanos) / 3600.0,
         rate(*seeds),
         rate(*steps),
     ));
-    if let Some((seed, violation)) = first {
+    if let Some(failure @ Failure { seed, .. }) = first {
         let story = tell(*seed).story;
         story[story.len().saturating_sub(LAST_LINES)..].iter().for_each(|line| say(line));
-        say(&format!("seed {seed}: violation of {}: {violation}", violation.oracle));
+        say(&failure.to_string());
         if *failures > 1 {
             say(&format!("{failures} of {seeds} seeds failed; this is the smallest"));
         }
@@ -122,7 +126,12 @@ fn judge(summary: &Summary, begun: Instant, no_marks: bool) -> ExitCode {
 }
 
 fn seconds(nanos: u128) -> f64 {
-    nanos as f64 / 1e9
+    float(nanos) / 1e9
+}
+
+#[expect(clippy::cast_precision_loss, reason = "it is for people to read")]
+fn float(number: u128) -> f64 {
+    number as f64
 }
 
 fn say(line: &str) {

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::oracle::{Oracle, Violation};
-use crate::{Marks, Report, simulate};
+use crate::oracle::{Failure, Oracle, Violation};
+use crate::{Marks, Report};
 
 /// Each so many seeds one is lived through twice, to see that it has one history.
 const TWICE_EVERY: u64 = 64;
@@ -38,12 +38,17 @@ pub struct Summary {
     /// How many worlds failed.
     pub failures: u64,
     /// The smallest seed that failed, and how.
-    pub first: Option<(u64, Violation)>,
+    pub first: Option<Failure>,
 }
 
-/// Lives through all worlds of a range, on so many threads. `done` is called after each with its report, from any
-/// thread.
-pub fn run(range: Range, threads: usize, done: impl Fn(&Report) + Sync) -> Summary {
+/// Lives through all worlds of a range, on so many threads. `simulate` makes a world of a seed; `done` is called after
+/// each with its report. Both are called from any thread.
+pub fn run(
+    range: Range,
+    threads: usize,
+    simulate: impl Fn(u64) -> Report + Sync,
+    done: impl Fn(&Report) + Sync,
+) -> Summary {
     let Range { from, seeds, stops_at_first } = range;
     let next = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
@@ -58,7 +63,7 @@ pub fn run(range: Range, threads: usize, done: impl Fn(&Report) + Sync) -> Summa
                     if number >= seeds {
                         break;
                     }
-                    let report = checked(from.wrapping_add(number), number);
+                    let report = checked(&simulate, from.wrapping_add(number), number);
                     if report.violation.is_some() {
                         failed.store(true, Ordering::Relaxed);
                     }
@@ -72,7 +77,7 @@ pub fn run(range: Range, threads: usize, done: impl Fn(&Report) + Sync) -> Summa
     summary.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn checked(seed: u64, number: u64) -> Report {
+fn checked(simulate: &impl Fn(u64) -> Report, seed: u64, number: u64) -> Report {
     let mut report = simulate(seed);
     if number.is_multiple_of(TWICE_EVERY) && report.violation.is_none() {
         let again = simulate(seed);
@@ -95,9 +100,7 @@ impl Summary {
         self.marks.add(&report.marks);
         if let Some(violation) = &report.violation {
             self.failures += 1;
-            if self.first.as_ref().is_none_or(|&(first, _)| report.seed < first) {
-                self.first = Some((report.seed, violation.clone()));
-            }
+            self.fails(Failure { seed: report.seed, violation: violation.clone() });
         }
     }
 
@@ -108,10 +111,15 @@ impl Summary {
         self.virtual_nanos += virtual_nanos;
         self.marks.add(&marks);
         self.failures += failures;
-        if let Some((seed, violation)) = first
-            && self.first.as_ref().is_none_or(|&(first, _)| seed < first)
-        {
-            self.first = Some((seed, violation));
+        if let Some(failure) = first {
+            self.fails(failure);
+        }
+    }
+
+    /// The smallest seed stands.
+    fn fails(&mut self, failure: Failure) {
+        if self.first.as_ref().is_none_or(|first| failure.seed < first.seed) {
+            self.first = Some(failure);
         }
     }
 }

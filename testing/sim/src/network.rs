@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use monolock_client::session::Session;
 use monolock_core::SessionId;
 
-use crate::marks::mark;
 use crate::clock::{MS, SECOND, True};
+use crate::marks::mark;
 use crate::watch::Watch;
 use crate::world::{Event, World};
 
@@ -59,6 +59,7 @@ pub(crate) enum Stage {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each says something else that is true of a socket or not")]
 pub(crate) struct End {
     /// The process has it open.
     pub(crate) open: bool,
@@ -161,6 +162,9 @@ impl World {
             self.launch(id, from, packet);
         } else {
             self.marks.hit(mark!("packet lost"));
+            if from == SERVER && matches!(packet, Packet::Data(_)) {
+                self.marks.hit(mark!("reply lost"));
+            }
             let first = if matches!(packet, Packet::Syn) { FIRST_SYN_RETRY } else { FIRST_RETRY };
             self.stall(id, from, packet, first);
         }
@@ -201,10 +205,17 @@ impl World {
         let is_asleep = if from == CLIENT { self.hosts[self.conns[id].host].asleep } else { self.server.asleep };
         if self.passes(id, from) && !self.rng.chance(self.loss) {
             let stalled = std::mem::take(&mut self.conns[id].paths[from].stalled);
-            stalled.into_iter().for_each(|packet| self.launch(id, from, packet));
+            for packet in stalled {
+                self.launch(id, from, packet);
+            }
             return;
         }
-        let patience = self.plan.system_patience;
+        let mut patience = self.plan.system_patience;
+        if from == CLIENT {
+            // Systems try for a quarter of an hour; a client whose process stands still must not lose its socket, and
+            // thereby its claim, while it may still believe.
+            patience = patience.max(u64::from(self.slots[self.conns[id].slot].plan.lease_ms) * 2 * MS);
+        }
         let path = &mut self.conns[id].paths[from];
         if self.t - path.stalled_since > patience && !is_asleep {
             path.dead = true;
@@ -229,7 +240,8 @@ impl World {
         if due > self.t {
             return;
         }
-        let receiver_is_on = if to == CLIENT { self.hosts[conn.host].is_on_the_net() } else { self.server.is_on_the_net() };
+        let receiver_is_on =
+            if to == CLIENT { self.hosts[conn.host].is_on_the_net() } else { self.server.is_on_the_net() };
         if !receiver_is_on || conn.dark {
             // Nobody acknowledges it: it and what follows is sent again.
             let path = &mut conn.paths[from];
@@ -297,11 +309,13 @@ impl World {
         let to = 1 - from;
         let conn = &mut self.conns[id];
         let taken: Vec<u8> = conn.paths[from].bytes.drain(..bytes).collect();
-        if conn.ends[to].open {
+        if conn.ends[to].open && conn.ends[to].failed.is_none() {
             conn.ends[to].inbox.extend(taken);
             self.call(id, to);
         } else {
             self.marks.hit(mark!("bytes for an end that is gone"));
+            // Also from an end that had given up: its system knows of no connection any more.
+            self.conns[id].paths[to].dead = false;
             self.send(id, to, Packet::Rst);
         }
     }

@@ -78,12 +78,22 @@ pub struct Violation {
     pub what: String,
 }
 
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { oracle, at, what } = self;
-        write!(f, "{oracle}: {what}, at {}.{:09} s", at / 1_000_000_000, at % 1_000_000_000)
-    }
+/// Which promise was broken, and how, before anybody has looked at the clock.
+pub type Breach = (Oracle, String);
+
+/// A world in which a promise was broken, as it is reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What decides the world.
+    pub seed: u64,
+    /// What happened in it.
+    pub violation: Violation,
 }
 
-/// A promise that was broken, before anybody has looked at the clock.
-pub type Breach = (Oracle, String);
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, violation: Violation { oracle, at, what } } = self;
+        write!(f, "seed {seed}: violation of {oracle}: {what}, at ")?;
+        write!(f, "{}.{:09} s", at / 1_000_000_000, at % 1_000_000_000)
+    }
+}

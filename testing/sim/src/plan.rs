@@ -22,8 +22,7 @@ pub enum Profile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Calm, Self::Lossy, Self::Partitions, Self::Pauses, Self::Restarts, Self::Storm];
+    pub const ALL: [Self; 6] = [Self::Calm, Self::Lossy, Self::Partitions, Self::Pauses, Self::Restarts, Self::Storm];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -124,30 +123,71 @@ pub(crate) enum TokenFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// What a machine sends, or is sent, or both, is lost.
-    Partition { host: Option<usize>, up: bool, down: bool, lasts: u64 },
+    Partition {
+        host: Option<usize>,
+        up: bool,
+        down: bool,
+        lasts: u64,
+    },
     /// Everything takes longer.
-    Surge { host: usize, extra: u64, lasts: u64 },
+    Surge {
+        host: usize,
+        extra: u64,
+        lasts: u64,
+    },
     /// A box on the way has forgotten a connection: nothing passes any more, and nobody is told.
     Forget,
     /// The client is told that its connection was reset; the server is not.
     HalfReset,
     /// The server's system gives a connection up.
     SocketError,
-    PauseClient { host: usize, lasts: u64 },
-    SleepClient { host: usize, lasts: u64 },
-    KillClient { host: usize, lasts: u64 },
-    UnplugClient { host: usize, lasts: u64 },
-    PauseServer { lasts: u64 },
-    SleepServer { lasts: u64 },
-    KillServer { lasts: u64, step: i64 },
-    UnplugServer { lasts: u64, step: i64 },
-    StopServer { lasts: u64, step: i64 },
-    StepWall { step: i64 },
-    Slew { host: Option<usize>, drift: i64 },
+    PauseClient {
+        host: usize,
+        lasts: u64,
+    },
+    SleepClient {
+        host: usize,
+        lasts: u64,
+    },
+    KillClient {
+        host: usize,
+        lasts: u64,
+    },
+    UnplugClient {
+        host: usize,
+        lasts: u64,
+    },
+    PauseServer {
+        lasts: u64,
+    },
+    SleepServer {
+        lasts: u64,
+    },
+    KillServer {
+        lasts: u64,
+        step: i64,
+    },
+    UnplugServer {
+        lasts: u64,
+        step: i64,
+    },
+    StopServer {
+        lasts: u64,
+        step: i64,
+    },
+    StepWall {
+        step: i64,
+    },
+    Slew {
+        host: Option<usize>,
+        drift: i64,
+    },
     ForceRelease,
     Kick,
     /// The token file cannot be written for a while.
-    FullDisk { lasts: u64 },
+    FullDisk {
+        lasts: u64,
+    },
 }
 
 /// Longer leases than this are ended by an operator once the faults are over, where their clients are gone.
@@ -279,6 +319,31 @@ fn draw_faults(rng: &mut Rng, profile: Profile, heals_at: True, hosts: usize) ->
 }
 
 impl Fault {
+    /// How long it lasts, where it ends by itself.
+    pub(crate) const fn lasts(self) -> Option<u64> {
+        match self {
+            Self::Partition { lasts, .. }
+            | Self::Surge { lasts, .. }
+            | Self::PauseClient { lasts, .. }
+            | Self::SleepClient { lasts, .. }
+            | Self::KillClient { lasts, .. }
+            | Self::UnplugClient { lasts, .. }
+            | Self::PauseServer { lasts }
+            | Self::SleepServer { lasts }
+            | Self::FullDisk { lasts } => Some(lasts),
+            Self::Forget
+            | Self::HalfReset
+            | Self::SocketError
+            | Self::KillServer { .. }
+            | Self::UnplugServer { .. }
+            | Self::StopServer { .. }
+            | Self::StepWall { .. }
+            | Self::Slew { .. }
+            | Self::ForceRelease
+            | Self::Kick => None,
+        }
+    }
+
     fn draw(rng: &mut Rng, profile: Profile, hosts: usize) -> Self {
         match profile {
             Profile::Calm => Self::of_operators(rng),
@@ -317,12 +382,11 @@ impl Fault {
         let host = rng.index(hosts);
         let lasts = rng.magnitude(20 * MS, 15 * SECOND);
         match rng.between(from, 9) {
-            0 => Self::Surge { host, extra: rng.magnitude(20 * MS, 3 * SECOND), lasts },
+            0 | 6 => Self::Surge { host, extra: rng.magnitude(20 * MS, 3 * SECOND), lasts },
             1..6 => {
                 let (up, down) = rng.pick(&[(true, true), (true, true), (true, false), (false, true)]);
                 Self::Partition { host: rng.chance(800).then_some(host), up, down, lasts }
             }
-            6 => Self::Surge { host, extra: rng.magnitude(20 * MS, 3 * SECOND), lasts },
             7 => Self::Forget,
             8 => Self::HalfReset,
             _ => Self::SocketError,

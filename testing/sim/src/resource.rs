@@ -2,8 +2,8 @@
 
 use monolock_core::Token;
 
-use crate::marks::mark;
 use crate::broken::Broken;
+use crate::marks::mark;
 use crate::network::ConnId;
 use crate::oracle::Oracle;
 use crate::story::Who;
@@ -41,14 +41,18 @@ impl World {
         if is_taken {
             resource.last = Some(grant);
         }
+        let who = self.who(id);
         self.tell(Who::Resource, 40 + u64::from(is_taken), || {
-            format!("a write with {:?} is {}", grant.token, if is_taken { "let in" } else { "refused" })
+            format!("a write of {who} with {:?} is {}", grant.token, if is_taken { "let in" } else { "refused" })
         });
         let believes = self.believes(id);
         match (is_taken, is_stale) {
             (true, true) => self.breach(Oracle::Fence, format!("a stale write with {:?} was let in", grant.token)),
             (false, false) if same_era => {
-                self.breach(Oracle::Fence, format!("a write with {:?} was refused, and nobody was granted later", grant.token));
+                self.breach(
+                    Oracle::Fence,
+                    format!("a write with {:?} was refused, and nobody was granted later", grant.token),
+                );
             }
             (false, false) => self.marks.hit(mark!("write refused since the clock went back")),
             (false, true) => {

@@ -63,3 +63,26 @@ impl Rng {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Rng;
+
+    /// The numbers come from the generator's definition, calculated elsewhere: a seed keeps its meaning.
+    #[test]
+    fn a_seed_means_the_same_numbers_for_ever() {
+        let mut rng = Rng::new(7);
+        let numbers = [rng.next(), rng.next(), rng.next()];
+        assert_eq!(numbers, [0xe99c_167a_0d40_7b64, 0xb4c6_86f1_1179_a463, 0x6cde_8057_4b5f_6f96]);
+    }
+
+    #[test]
+    fn draws_stay_within_their_bounds_and_reach_them() {
+        let mut rng = Rng::new(0);
+        let draws: Vec<u64> = (0..1000).map(|_| rng.between(3, 6)).collect();
+        assert!((3..=6).all(|number| draws.contains(&number)) && draws.iter().all(|draw| (3..=6).contains(draw)));
+        assert!((0..1000).map(|_| rng.magnitude(5, 9)).all(|draw| (5..=9).contains(&draw)));
+        assert_eq!(rng.below(0), 0);
+        assert!(!rng.chance(0) && rng.chance(1000));
+    }
+}

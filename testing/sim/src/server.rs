@@ -15,14 +15,14 @@ use monolock_core::{
     Acquire, Effect, Effects, Lease, LockEngine, ReleaseReason, SessionId, Standing, Timestamp, Token, TokenSequence,
 };
 
-use crate::marks::mark;
 use crate::broken::Broken;
 use crate::clock::{Clock, MS, SECOND, True, Wall};
-use crate::ledger::{Asked, Ledger};
+use crate::ledger::Asked;
+use crate::marks::mark;
 use crate::network::{CLIENT, ConnId, SERVER, Stage};
 use crate::oracle::Oracle;
-use crate::plan::{Patience, ServerPlan, TokenFile};
-use crate::story::{Who, span};
+use crate::plan::ServerPlan;
+use crate::story::Who;
 use crate::watch::Grant;
 use crate::world::{Event, World};
 
@@ -30,12 +30,8 @@ use crate::world::{Event, World};
 const DRAIN_TIME: u64 = SECOND;
 /// How much is read at a time.
 const READ_BYTES: usize = 128;
-/// How often it is looked at whether more tokens are to be reserved.
-const TOKEN_CARE_INTERVAL: u64 = SECOND;
-/// What a controlled stop may take.
-pub(crate) const STOP_TIME: u64 = 1500 * MS;
 
-type Engine = LockEngine<FnvBuildHasher>;
+pub(crate) type Engine = LockEngine<FnvBuildHasher>;
 
 /// The server's machine and its process.
 pub(crate) struct Server {
@@ -52,20 +48,20 @@ pub(crate) struct Server {
     pub(crate) conns: Vec<ConnId>,
     pub(crate) deferred: Vec<Event>,
     /// The mark in the token file, as far as it is on the disk.
-    mark: Option<u64>,
+    pub(crate) mark: Option<u64>,
     pub(crate) disk_is_full: u32,
 }
 
 pub(crate) struct Running {
     pub(crate) engine: Engine,
-    tokens: Arc<TokenSequence>,
+    pub(crate) tokens: Arc<TokenSequence>,
     /// The end of what is reserved in the file.
-    reserved: u64,
-    origin: Timestamp,
-    grants_from: Timestamp,
-    conns: Vec<Option<ConnId>>,
-    armed: Timestamp,
-    stopping: bool,
+    pub(crate) reserved: u64,
+    pub(crate) origin: Timestamp,
+    pub(crate) grants_from: Timestamp,
+    pub(crate) conns: Vec<Option<ConnId>>,
+    pub(crate) armed: Timestamp,
+    pub(crate) stopping: bool,
 }
 
 /// One life of the server's process.
@@ -73,7 +69,7 @@ pub(crate) struct Running {
 pub(crate) struct Life {
     pub(crate) ended: Option<True>,
     pub(crate) grace: u64,
-    last_wall: u64,
+    pub(crate) last_wall: u64,
 }
 
 impl Server {
@@ -114,119 +110,17 @@ impl Server {
 }
 
 impl World {
-    /// The server's process starts.
-    pub(crate) fn boot(&mut self) {
-        if self.server.running.is_some() {
-            return;
-        }
-        self.server.powered = true;
-        self.server.life += 1;
-        self.server.conns.clear();
-        self.server.deferred.clear();
-        let plan = self.plan.server.clone();
-        let wall = self.server.wall.at(self.t);
-        let (wall_second, wall_micros) = (wall / SECOND, wall % SECOND / 1000);
-        let tokens = match plan.token_file {
-            TokenFile::None => TokenSequence::new(),
-            TokenFile::Ample | TokenFile::Scarce => {
-                let mark = self.server.mark.and_then(Token::new).or(Token::new(1)).expect("1 is not 0");
-                TokenSequence::starting_at(mark)
-            }
-        };
-        if self.broken != Some(Broken::TokensBeginAnew) {
-            tokens.lift_to(TokenSequence::at_unix_second(wall_second).saturating_add(wall_micros));
-        }
-        let origin = self.server.clock.at(self.t);
-        let grants_from = Timestamp::from_nanos(plan.grace);
-        let kept = if self.broken == Some(Broken::NoGrace) { Timestamp::ORIGIN } else { grants_from };
-        let tokens = Arc::new(tokens);
-        self.server.running = Some(Running {
-            engine: LockEngine::new(Arc::clone(&tokens), FnvBuildHasher::default()).granting_from(kept),
-            tokens,
-            reserved: u64::MAX,
-            origin,
-            grants_from: kept,
-            conns: Vec::new(),
-            armed: Timestamp::MAX,
-            stopping: false,
-        });
-        let before = self.lives.iter().map(|life| life.last_wall).max().unwrap_or(0);
-        let rises = plan.token_file != TokenFile::None || wall >= before;
-        if !rises {
-            self.era += 1;
-            self.marks.hit(mark!("clock behind its past at a start without a token file"));
-        }
-        let last_token = if rises { self.ledger.last_token() } else { None };
-        self.ledger = Ledger::new(self.plan.locks, last_token);
-        self.lives.push(Life { ended: None, grace: plan.grace, last_wall: wall });
-        let life = self.server.life;
-        self.tell(Who::Server, 2, || match plan.grace {
-            0 => format!("starts, life {life}"),
-            grace => format!("starts, life {life}, and grants nothing for {}", span(grace)),
-        });
-        if plan.token_file != TokenFile::None {
-            if life > 1 && self.server.mark.is_some() {
-                self.marks.hit(mark!("token file used at a restart"));
-            }
-            // A start that cannot reserve tokens fails; whoever supervises it tries again.
-            if !self.reserve() {
-                self.server.running = None;
-                self.lives.pop();
-                self.server.life -= 1;
-                self.tell(Who::Server, 3, || "cannot write its token file and exits".into());
-                self.schedule(self.t + SECOND, Event::Boot);
-                return;
-            }
-            self.schedule(self.t + TOKEN_CARE_INTERVAL, Event::TokenCare { life });
-        }
-    }
-
-    /// Writes the next mark down, then lets tokens below it be granted.
-    fn reserve(&mut self) -> bool {
-        if self.server.disk_is_full > 0 {
-            return false;
-        }
-        let ahead = if self.plan.server.token_file == TokenFile::Scarce { 4 } else { 3600 << 20 };
-        let second = self.server.wall.at(self.t) / SECOND;
-        let Some(running) = &mut self.server.running else { return false };
-        let end = running.tokens.upcoming().max(TokenSequence::at_unix_second(second)) + ahead;
-        self.server.mark = Some(end);
-        running.reserved = end;
-        running.tokens.reserve_below(end);
-        true
-    }
-
-    pub(crate) fn token_care(&mut self, life: u32) {
-        if life != self.server.life {
-            return;
-        }
-        let second = self.server.wall.at(self.t) / SECOND;
-        let half = if self.plan.server.token_file == TokenFile::Scarce { 2 } else { 1800 << 20 };
-        let Some(running) = &self.server.running else { return };
-        let upcoming = running.tokens.upcoming().max(TokenSequence::at_unix_second(second));
-        if upcoming + half > running.reserved && !running.stopping {
-            let spent = !running.tokens.has_next();
-            if self.reserve() {
-                if spent {
-                    self.marks.hit(mark!("tokens spent, and reserved anew"));
-                }
-                self.input(Asked::Nothing, |engine, now, effects| engine.tick(now, effects));
-                self.settled();
-            } else {
-                self.marks.hit(mark!("token file not written"));
-            }
-        }
-        self.schedule(self.t + TOKEN_CARE_INTERVAL, Event::TokenCare { life });
-    }
-
     /// One input to the engine, and what comes of it.
-    fn input<T>(&mut self, asked: Asked, input: impl FnOnce(&mut Engine, Timestamp, &mut Effects) -> T) -> Option<T> {
-        let (mut now, wall) = (self.server_now(), self.server.wall.at(self.t));
+    pub(crate) fn input<T>(
+        &mut self,
+        asked: Asked,
+        input: impl FnOnce(&mut Engine, Timestamp, &mut Effects) -> T,
+    ) -> Option<T> {
+        let (now, wall) = (self.server_now(), self.server.wall.at(self.t));
         let running = self.server.running.as_mut()?;
-        if self.broken == Some(Broken::ExpiresEarly) && matches!(asked, Asked::Nothing) {
-            now = now.saturating_add(std::time::Duration::from_millis(300));
+        if self.broken != Some(Broken::TokensBeginAnew) {
+            running.tokens.lift_to_unix_second(wall / SECOND);
         }
-        running.tokens.lift_to_unix_second(wall / SECOND);
         if let Some(life) = self.lives.last_mut() {
             life.last_wall = life.last_wall.max(wall);
         }
@@ -244,7 +138,7 @@ impl World {
     }
 
     /// Everything that an input brought about is on its way: the model agrees, and the wake-up is set.
-    fn settled(&mut self) {
+    pub(crate) fn settled(&mut self) {
         let now = self.server_now();
         let Some(running) = &self.server.running else { return };
         let may_grant = now >= running.grants_from && running.tokens.has_next() && !running.stopping;
@@ -279,7 +173,7 @@ impl World {
             return;
         }
         running.armed = Timestamp::MAX;
-        self.input(Asked::Nothing, |engine, now, effects| engine.tick(now, effects));
+        self.input(Asked::Nothing, Engine::tick);
         self.settled();
     }
 
@@ -299,6 +193,9 @@ impl World {
                     self.say(id, &ServerFrame::Acquired { token });
                 }
                 Effect::Queued { ahead, .. } => {
+                    if ahead == 0 {
+                        self.marks.hit(mark!("claim queued while nothing is granted"));
+                    }
                     let who = self.who(id);
                     self.tell(Who::Server, 4, || format!("queues {who} behind {ahead}"));
                     self.say(id, &ServerFrame::Waiting);
@@ -314,8 +211,12 @@ impl World {
                     self.note_end(id, matches!(effect, Effect::Released { .. }), reason);
                     match reason {
                         ReleaseReason::Expired => self.close_server_end(id),
-                        ReleaseReason::Force => self.farewell(id, ErrorCode::CLOSED_BY_ADMINISTRATOR, b"closed by administrator"),
-                        ReleaseReason::Shutdown => self.farewell(id, ErrorCode::SERVER_SHUTTING_DOWN, b"server shutting down"),
+                        ReleaseReason::Force => {
+                            self.farewell(id, ErrorCode::CLOSED_BY_ADMINISTRATOR, b"closed by administrator");
+                        }
+                        ReleaseReason::Shutdown => {
+                            self.farewell(id, ErrorCode::SERVER_SHUTTING_DOWN, b"server shutting down");
+                        }
                         ReleaseReason::Graceful | ReleaseReason::IoTimeout | ReleaseReason::ProtocolError => {}
                     }
                 }
@@ -345,12 +246,14 @@ impl World {
     }
 
     /// The last word: sends it, says that nothing follows, and listens for a while.
-    fn farewell(&mut self, id: ConnId, code: ErrorCode, reason: &[u8]) {
+    pub(crate) fn farewell(&mut self, id: ConnId, code: ErrorCode, reason: &[u8]) {
         if matches!(self.conns[id].stage, Stage::Draining | Stage::Closed) {
             return;
         }
         let who = self.who(id);
-        self.tell(Who::Server, 5 + u64::from(code.0), || format!("tells {who} {code}: {}", String::from_utf8_lossy(reason)));
+        self.tell(Who::Server, 5 + u64::from(code.0), || {
+            format!("tells {who} {code}: {}", String::from_utf8_lossy(reason))
+        });
         self.say(id, &ServerFrame::Error { code, reason });
         self.shut_sending(id, SERVER);
         self.conns[id].stage = Stage::Draining;
@@ -398,7 +301,8 @@ impl World {
         let mut bytes = std::mem::take(&mut conn.unread);
         let taken = conn.ends[SERVER].read(most, &mut bytes);
         conn.unread = bytes;
-        let is_over = conn.ends[SERVER].inbox.is_empty() && (conn.ends[SERVER].ended || conn.ends[SERVER].failed.is_some());
+        let is_over =
+            conn.ends[SERVER].inbox.is_empty() && (conn.ends[SERVER].ended || conn.ends[SERVER].failed.is_some());
         if taken > 0 {
             self.server_heeds(id);
         }
@@ -455,7 +359,7 @@ impl World {
 
     fn claim(&mut self, id: ConnId, lock: usize, lease: Lease) {
         // The past first: a session that ends by it may leave its index to the new one.
-        self.input(Asked::Nothing, |engine, now, effects| engine.tick(now, effects));
+        self.input(Asked::Nothing, Engine::tick);
         let now = self.server_now();
         let name = self.names[lock].clone();
         let Some(running) = &mut self.server.running else { return };
@@ -552,10 +456,6 @@ impl World {
         let is_proof = matches!(failed, None | Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
         match self.conns[id].stage {
             Stage::Attending(session) if is_proof || self.broken == Some(Broken::ErrorsEndClaims) => {
-                if self.broken == Some(Broken::IgnoresEnd) {
-                    self.conns[id].stage = Stage::Mute(session);
-                    return;
-                }
                 self.conns[id].stage = Stage::Closed;
                 self.end(session, ReleaseReason::Graceful);
                 self.close_server_end(id);
@@ -619,113 +519,5 @@ impl World {
         if held {
             self.release_meets_believer(id, reason);
         }
-    }
-
-    /// A controlled stop begins.
-    pub(crate) fn stop(&mut self) {
-        let Some(running) = &mut self.server.running else { return };
-        if running.stopping {
-            return;
-        }
-        running.stopping = true;
-        self.tell(Who::Server, 8, || "stops, and tells everybody".into());
-        self.input(Asked::Close, |engine, now, effects| engine.close(now, effects));
-        for id in self.server.conns.clone() {
-            if matches!(self.conns[id].stage, Stage::First | Stage::Backlog) {
-                self.farewell(id, ErrorCode::SERVER_SHUTTING_DOWN, b"server shutting down");
-            }
-        }
-        self.settled();
-        if self.server.mark.is_some()
-            && self.server.disk_is_full == 0
-            && let Some(running) = &self.server.running
-        {
-            running.tokens.reserve_below(0);
-            self.server.mark = Some(running.tokens.upcoming());
-        }
-        let life = self.server.life;
-        self.schedule(self.t + STOP_TIME, Event::Exit { life });
-    }
-
-    pub(crate) fn exit(&mut self, life: u32) {
-        if life == self.server.life && self.server.running.is_some() {
-            self.die(true);
-        }
-    }
-
-    /// The process is gone. Its system closes its sockets, unless the machine is off as well.
-    pub(crate) fn die(&mut self, has_power: bool) {
-        if self.server.running.take().is_none() {
-            return;
-        }
-        let held: Vec<u64> = (0..self.plan.locks).filter_map(|lock| self.ledger.holder(lock)).collect();
-        if !held.is_empty() {
-            self.marks.hit(mark!("restart under a holder"));
-        }
-        if let Some(life) = self.lives.last_mut() {
-            life.ended = Some(self.t);
-        }
-        self.tell(Who::Server, 9, || if has_power { "is dead".into() } else { "has lost its power".into() });
-        for id in std::mem::take(&mut self.server.conns) {
-            self.conns[id].stage = Stage::Closed;
-            if has_power {
-                self.close(id, SERVER);
-            } else {
-                self.vanish(id, SERVER);
-            }
-        }
-        self.server.deferred.clear();
-        self.server.paused = 0;
-        self.ledger = Ledger::new(self.plan.locks, self.ledger.last_token());
-    }
-
-    /// An operator ends a claim.
-    pub(crate) fn operate(&mut self, held: bool) {
-        let Some(running) = &self.server.running else { return };
-        let mut sessions: Vec<SessionId> = Vec::new();
-        for lock in running.engine.locks() {
-            if held {
-                sessions.extend(lock.holder().map(|holder| holder.id()));
-            } else {
-                sessions.extend(lock.waiters().map(|waiter| waiter.id()));
-            }
-        }
-        if sessions.is_empty() || self.server.is_stopped() {
-            return;
-        }
-        let session = sessions[self.rng.index(sessions.len())];
-        self.tell(Who::Operator, 10, || if held { "releases a lock by force".into() } else { "removes a waiter".into() });
-        self.end(session, ReleaseReason::Force);
-    }
-
-    /// Ends the claims with long leases whose clients are gone: somebody would.
-    pub(crate) fn sweep(&mut self) {
-        let Some(running) = &self.server.running else { return };
-        let mut gone = Vec::new();
-        for (index, id) in running.conns.iter().enumerate() {
-            let Some(id) = *id else { continue };
-            let conn = &self.conns[id];
-            let is_long = conn.watch.lease.is_some_and(|lease| lease.as_millis() > crate::plan::LONG_LEASE_MS);
-            if is_long && (conn.dark || !conn.ends[CLIENT].open || conn.session.is_none()) {
-                gone.push(index);
-            }
-        }
-        for index in gone {
-            let Some(running) = &self.server.running else { return };
-            let session = running
-                .engine
-                .locks()
-                .flat_map(|lock| lock.holder().into_iter().chain(lock.waiters()))
-                .find(|session| session.id().index() == index)
-                .map(|session| session.id());
-            if let Some(session) = session {
-                self.tell(Who::Operator, 11, || "ends a claim whose client is gone".into());
-                self.end(session, ReleaseReason::Force);
-            }
-        }
-    }
-
-    pub(crate) fn is_patient(&self, slot: usize) -> bool {
-        self.slots[slot].plan.patience == Patience::Queue
     }
 }

@@ -37,7 +37,13 @@ impl Story {
         self.mix(at);
         self.mix(number);
         if let Some(told) = &mut self.told {
-            told.push(format!("{:>5}.{:06} s  {:<12} {}", at / 1_000_000_000, at / 1000 % 1_000_000, who.to_string(), words()));
+            told.push(format!(
+                "{:>5}.{:06} s  {:<12} {}",
+                at / 1_000_000_000,
+                at / 1000 % 1_000_000,
+                who.to_string(),
+                words()
+            ));
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Watch {
     pub(crate) released: bool,
     /// Until when the client believed, as of its last input.
     pub(crate) believed_until: Option<Timestamp>,
+    /// When `max_hold` ends the hold, by the client's clock.
+    pub(crate) hold_ends: Option<Timestamp>,
     /// What a client with bad manners is to be told.
     pub(crate) expects: Option<Expected>,
     /// When its next deadline is armed.

@@ -10,11 +10,11 @@ use monolock_core::{LockName, Timestamp};
 
 use crate::Report;
 use crate::broken::Broken;
-use crate::clock::{Clock, MS, SECOND, True};
 use crate::client::{Host, Slot, What};
+use crate::clock::{Clock, MS, SECOND, True};
 use crate::ledger::Ledger;
 use crate::marks::Marks;
-use crate::network::{Conn, ConnId, Side};
+use crate::network::{CLIENT, Conn, ConnId, SERVER, Side};
 use crate::oracle::{Breach, Oracle, Violation};
 use crate::plan::{Fault, Plan};
 use crate::resource::{Resource, Write};
@@ -31,25 +31,64 @@ const MOST_EVENTS: u64 = 5_000_000;
 /// What may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    Arrive { id: ConnId, from: Side },
-    Retry { id: ConnId, from: Side },
-    Readable { id: ConnId, side: Side },
+    Arrive {
+        id: ConnId,
+        from: Side,
+    },
+    Retry {
+        id: ConnId,
+        from: Side,
+    },
+    Readable {
+        id: ConnId,
+        side: Side,
+    },
     /// A session of a client is due.
-    Due { id: ConnId, at: Timestamp },
-    Act { slot: usize, epoch: u32, what: What },
-    WaitLimit { slot: usize, quest: u32 },
+    Due {
+        id: ConnId,
+        at: Timestamp,
+    },
+    Act {
+        slot: usize,
+        epoch: u32,
+        what: What,
+    },
+    WaitLimit {
+        slot: usize,
+        quest: u32,
+    },
     /// The server's one timer.
-    Expiry { life: u32, armed: Timestamp },
-    FirstFrame { id: ConnId },
-    DrainOver { id: ConnId },
-    TokenCare { life: u32 },
+    Expiry {
+        life: u32,
+        armed: Timestamp,
+    },
+    FirstFrame {
+        id: ConnId,
+    },
+    DrainOver {
+        id: ConnId,
+    },
+    TokenCare {
+        life: u32,
+    },
     Boot,
-    Exit { life: u32 },
-    WriteLands { write: usize },
-    Strikes { fault: usize },
-    Mends { fault: usize },
+    Exit {
+        life: u32,
+    },
+    WriteLands {
+        write: usize,
+    },
+    Strikes {
+        fault: usize,
+    },
+    Mends {
+        fault: usize,
+    },
     Heals,
-    Bound { lock: usize },
+    Sweep,
+    Bound {
+        lock: usize,
+    },
     BoundOfAll,
 }
 
@@ -130,12 +169,18 @@ impl World {
         let profile = self.plan.profile;
         let (hosts, slots, locks) = (self.hosts.len(), self.slots.len(), self.plan.locks);
         self.tell(Who::World, 1, || {
-            format!("a world of the kind “{}”: {hosts} client machines, {slots} claims over and over, {locks} locks", profile.as_str())
+            format!(
+                "a world of the kind “{}”: {hosts} client machines, {slots} claims over and over, {locks} locks",
+                profile.as_str()
+            )
         });
         if self.broken == Some(Broken::SlowClients) {
             for host in &mut self.hosts {
                 host.clock = Clock::new(host.clock.at(0).as_nanos(), -350);
             }
+        }
+        if self.broken == Some(Broken::ExpiresEarly) {
+            self.server.clock = Clock::new(self.server.clock.at(0).as_nanos(), 400);
         }
         self.boot();
         for slot in 0..self.slots.len() {
@@ -169,68 +214,76 @@ impl World {
         }
         let Self { t, steps, story, marks, violation, plan, .. } = self;
         let hash = story.hash();
-        Report { seed, profile: plan.profile, steps, virtual_nanos: t, hash, marks, violation, story: story.into_lines() }
+        Report {
+            seed,
+            profile: plan.profile,
+            steps,
+            virtual_nanos: t,
+            hash,
+            marks,
+            violation,
+            story: story.into_lines(),
+        }
     }
 
     fn take(&mut self, event: Event) {
+        if self.is_for_a_stopped_process(event) {
+            return;
+        }
         match event {
             Event::Arrive { id, from } => self.arrive(id, from),
             Event::Retry { id, from } => self.retry(id, from),
-            Event::Readable { id, side } => self.readable(id, side, event),
-            Event::Due { id, .. } | Event::Act { slot: id, .. } | Event::WaitLimit { slot: id, .. } => {
-                let host = if matches!(event, Event::Due { .. }) { self.conns[id].host } else { self.slots[id].host };
-                if self.hosts[host].is_stopped() {
-                    self.hosts[host].deferred.push(event);
-                    return;
-                }
-                match event {
-                    Event::Due { id, at } => self.session_due(id, at),
-                    Event::Act { slot, epoch, what } => self.acts(slot, epoch, what),
-                    Event::WaitLimit { slot, quest } => self.wait_is_over(slot, quest),
-                    _ => {}
-                }
+            Event::Readable { id, side } => {
+                self.conns[id].ends[side].is_called = false;
+                if side == SERVER { self.server_reads(id) } else { self.client_turn(id) }
             }
-            Event::Expiry { .. } | Event::FirstFrame { .. } | Event::DrainOver { .. } | Event::TokenCare { .. } => {
-                if self.server.is_stopped() {
-                    self.server.deferred.push(event);
-                    return;
-                }
-                match event {
-                    Event::Expiry { life, armed } => self.expiry(life, armed),
-                    Event::FirstFrame { id } => self.first_frame_overdue(id),
-                    Event::DrainOver { id } => self.drain_is_over(id),
-                    Event::TokenCare { life } => self.token_care(life),
-                    _ => {}
-                }
-            }
+            Event::Due { id, at } => self.session_due(id, at),
+            Event::Act { slot, epoch, what } => self.acts(slot, epoch, what),
+            Event::WaitLimit { slot, quest } => self.wait_is_over(slot, quest),
+            Event::Expiry { life, armed } => self.expiry(life, armed),
+            Event::FirstFrame { id } => self.first_frame_overdue(id),
+            Event::DrainOver { id } => self.drain_is_over(id),
+            Event::TokenCare { life } => self.token_care(life),
             Event::Boot => self.boot(),
             Event::Exit { life } => self.exit(life),
             Event::WriteLands { write } => self.write_lands(write),
             Event::Strikes { fault } => self.strikes(fault),
             Event::Mends { fault } => self.mends(fault),
             Event::Heals => self.heals(),
+            Event::Sweep => self.sweeps(),
             Event::Bound { lock } => self.bound(lock),
             Event::BoundOfAll => self.bound_of_all(),
         }
     }
 
-    fn readable(&mut self, id: ConnId, side: Side, event: Event) {
-        if side == crate::network::SERVER {
-            if self.server.is_stopped() {
-                self.server.deferred.push(event);
-                return;
-            }
-            self.conns[id].ends[side].is_called = false;
-            self.server_reads(id);
+    /// Puts an event aside that a process would see to which stands still.
+    fn is_for_a_stopped_process(&mut self, event: Event) -> bool {
+        let host = if let Event::Due { id, .. } | Event::Readable { id, side: CLIENT } = event {
+            Some(self.conns[id].host)
+        } else if let Event::Act { slot, .. } | Event::WaitLimit { slot, .. } = event {
+            Some(self.slots[slot].host)
         } else {
-            let host = self.conns[id].host;
-            if self.hosts[host].is_stopped() {
-                self.hosts[host].deferred.push(event);
-                return;
-            }
-            self.conns[id].ends[side].is_called = false;
-            self.client_turn(id);
+            None
+        };
+        let is_servers = matches!(
+            event,
+            Event::Readable { side: SERVER, .. }
+                | Event::Expiry { .. }
+                | Event::FirstFrame { .. }
+                | Event::DrainOver { .. }
+                | Event::TokenCare { .. }
+        );
+        if let Some(host) = host
+            && self.hosts[host].is_stopped()
+        {
+            self.hosts[host].deferred.push(event);
+            return true;
         }
+        if is_servers && self.server.is_stopped() {
+            self.server.deferred.push(event);
+            return true;
+        }
+        false
     }
 
     pub(crate) fn schedule(&mut self, at: True, event: Event) {
@@ -278,7 +331,7 @@ impl World {
         self.slots.iter().all(Slot::is_done)
             && self.server.is_idle()
             && self.ledger.session_count() == 0
-            && self.server.conns.iter().all(|&id| !self.conns[id].ends[crate::network::SERVER].open)
+            && self.server.conns.iter().all(|&id| !self.conns[id].ends[SERVER].open)
     }
 }
 
