@@ -216,8 +216,8 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[],
         steps: &[
             cargo_with(&["build", "--package", "monolock-sim", "--release", "--locked"]),
-            built("release/monolock-sim", &["--seeds", "20000"], "."),
-            built("release/monolock-sim", &["--seeds", "7000", "--fresh"], "."),
+            built("release/monolock-sim", &["--seeds", "30000"], "."),
+            built("release/monolock-sim", &["--seeds", "10000", "--fresh"], "."),
         ],
     },
     Part {

@@ -411,6 +411,9 @@ impl World {
                 let checked = self.conns[id].watch.is_told_granted();
                 self.check(checked);
                 self.tell(who, 23, || format!("holds the lock, {token:?}"));
+                if self.conns[id].watch.grant.is_none_or(|grant| grant.token != token) {
+                    self.breach(Oracle::Protocol, format!("a client was told of {token:?}, which it was not granted"));
+                }
                 let lock = self.conns[id].watch.lock;
                 self.believers[lock].push(id);
                 let now = self.hosts[self.slots[slot].host].clock.at(self.t);

@@ -1,6 +1,7 @@
 //! Runs worlds from seeds: one with its story, or many with their oracles.
 
 use std::io::{self, Write as _};
+use std::panic;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
@@ -107,7 +108,8 @@ fn judge(summary: &Summary, begun: Instant, no_marks: bool) -> ExitCode {
         rate(*steps),
     ));
     if let Some(failure @ Failure { seed, .. }) = first {
-        let story = tell(*seed).story;
+        // A world that panics cannot tell.
+        let story = panic::catch_unwind(|| tell(*seed).story).unwrap_or_default();
         story[story.len().saturating_sub(LAST_LINES)..].iter().for_each(|line| say(line));
         say(&failure.to_string());
         if *failures > 1 {

@@ -3,12 +3,14 @@
 //! Seeds are handed out in rising order. The failing seed that is reported is the smallest of those that were run, so a
 //! run says the same thing on one core and on a hundred.
 
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::oracle::{Failure, Oracle, Violation};
-use crate::{Marks, Report};
+use crate::{Marks, Profile, Report};
 
 /// Each so many seeds one is lived through twice, to see that it has one history.
 const TWICE_EVERY: u64 = 64;
@@ -78,7 +80,10 @@ pub fn run(
 }
 
 fn checked(simulate: &impl Fn(u64) -> Report, seed: u64, number: u64) -> Report {
-    let mut report = simulate(seed);
+    let mut report = match panic::catch_unwind(AssertUnwindSafe(|| simulate(seed))) {
+        Ok(report) => report,
+        Err(panic) => return panicked(seed, panic.as_ref()),
+    };
     if number.is_multiple_of(TWICE_EVERY) && report.violation.is_none() {
         let again = simulate(seed);
         if again.hash != report.hash || again.steps != report.steps {
@@ -90,6 +95,22 @@ fn checked(simulate: &impl Fn(u64) -> Report, seed: u64, number: u64) -> Report 
         }
     }
     report
+}
+
+/// A world that ended in a panic: that is found like everything else.
+fn panicked(seed: u64, panic: &(dyn Any + Send)) -> Report {
+    let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let what = words.unwrap_or("without words").to_owned();
+    Report {
+        seed,
+        profile: Profile::of(seed),
+        steps: 0,
+        virtual_nanos: 0,
+        hash: 0,
+        marks: Marks::default(),
+        violation: Some(Violation { oracle: Oracle::Panic, at: 0, what }),
+        story: Vec::new(),
+    }
 }
 
 impl Summary {

@@ -36,6 +36,8 @@ pub enum Oracle {
     Progress,
     /// The same seed gives the same history.
     Determinism,
+    /// Nothing panics.
+    Panic,
 }
 
 impl Oracle {
@@ -57,6 +59,7 @@ impl Oracle {
             Self::Idle => "idle",
             Self::Progress => "progress",
             Self::Determinism => "determinism",
+            Self::Panic => "panic",
         }
     }
 }

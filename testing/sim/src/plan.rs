@@ -24,6 +24,11 @@ impl Profile {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Calm, Self::Lossy, Self::Partitions, Self::Pauses, Self::Restarts, Self::Storm];
 
+    /// That of a seed's world.
+    pub fn of(seed: u64) -> Self {
+        Self::ALL[usize::try_from(seed % 6).expect("it is below 6")]
+    }
+
     /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -195,7 +200,7 @@ pub(crate) const LONG_LEASE_MS: u32 = 120_000;
 
 impl Plan {
     pub(crate) fn draw(seed: u64, rng: &mut Rng) -> Self {
-        let profile = Profile::ALL[usize::try_from(seed % 6).expect("it is below 6")];
+        let profile = Profile::of(seed);
         let heals_at = rng.between(8, 40) * SECOND;
         let locks = rng.index(3) + 1;
         let drifts = if rng.chance(700) { 30 } else { 50 };

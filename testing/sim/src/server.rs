@@ -21,7 +21,7 @@ use crate::ledger::Asked;
 use crate::marks::mark;
 use crate::network::{CLIENT, ConnId, SERVER, Stage};
 use crate::oracle::Oracle;
-use crate::plan::ServerPlan;
+use crate::plan::{ServerPlan, TokenFile};
 use crate::story::Who;
 use crate::watch::Grant;
 use crate::world::{Event, World};
@@ -143,6 +143,10 @@ impl World {
         let Some(running) = &self.server.running else { return };
         let may_grant = now >= running.grants_from && running.tokens.has_next() && !running.stopping;
         let settled = self.ledger.settled(now, may_grant, &running.engine);
+        let is_waited_for = now < running.grants_from && running.engine.lock_count() > 0;
+        if is_waited_for && running.engine.next_deadline().is_none_or(|next| next > running.grants_from) {
+            self.breach(Oracle::Progress, "nobody is woken at the end of the grace".into());
+        }
         self.check(settled);
         self.arm();
     }
@@ -488,6 +492,11 @@ impl World {
         let grant = Grant { life: self.server.life, ordinal: self.grants, era: self.era, token, at: self.t };
         let lock = self.conns[id].watch.lock;
         self.conns[id].watch.grant = Some(grant);
+        let second = self.server.wall.at(self.t) / SECOND;
+        // With a token file the sequence is lifted no further than what is reserved.
+        if self.plan.server.token_file == TokenFile::None && token.get() < TokenSequence::at_unix_second(second) {
+            self.breach(Oracle::Tokens, format!("{token:?} is below the tokens of its second"));
+        }
         let who = self.who(id);
         self.tell(Who::Server, 7, || format!("grants lock {lock} to {who}, {token:?}"));
         self.story.mix(token.get());

@@ -317,8 +317,11 @@ impl World {
         }
     }
 
-    /// How late something is that should be in time.
+    /// How late something is that should be in time; now and then not at all.
     pub(crate) fn lateness(&mut self) -> u64 {
+        if self.rng.chance(100) {
+            return 0;
+        }
         self.rng.below(self.plan.timer_lateness + 1)
     }
 

@@ -37,6 +37,15 @@ fn a_run_that_stops_at_the_first_failure_goes_no_further_than_it_must() {
 }
 
 #[test]
+fn a_world_that_panics_is_a_failure_like_any_other() {
+    let range = Range { from: 0, seeds: 5, stops_at_first: false };
+    let summary = run(range, 2, |seed| if seed == 3 { panic!("of seed {seed}") } else { some_fail(seed) }, |_| {});
+    let failure = summary.first.unwrap();
+    assert_eq!((failure.seed, failure.violation.oracle), (3, Oracle::Panic));
+    assert_eq!(failure.violation.what, "of seed 3");
+}
+
+#[test]
 fn a_failure_is_one_line_that_other_programs_read() {
     let failure = Failure { seed: 21, violation: some_fail(21).violation.unwrap() };
     assert_eq!(failure.to_string(), "seed 21: violation of order: as planned, at 1.500000000 s");

@@ -8,10 +8,10 @@ use monolock_sim::{Profile, simulate, tell};
 #[test]
 fn a_fixed_set_of_worlds_keeps_every_promise_and_has_one_history_each() {
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let range = Range { from: 0, seeds: 150, stops_at_first: false };
+    let range = Range { from: 0, seeds: 120, stops_at_first: false };
     let summary = run(range, threads, simulate, |_| {});
     assert_eq!(summary.first, None);
-    assert_eq!(summary.seeds, 150);
+    assert_eq!(summary.seeds, 120);
     // The oracles were not idle.
     let count = |name: &str| summary.marks.iter().find(|mark| mark.name == name).unwrap().count;
     for name in
