@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn says_what_was_pushed_in_order_whatever_the_socket_takes(story in prop::collection::vec(step(), 0..1500)) {
+        fn says_what_was_pushed_in_order_whatever_the_socket_takes(story in prop::collection::vec(step(), 0..300)) {
             let token = Token::new(0x0102_0304_0506_0708).unwrap();
             let (mut outbox, mut reply) = (Outbox::default(), Reply::Waiting);
             let (mut expected, mut said, mut ended) = (Vec::new(), Vec::new(), false);
