@@ -3,6 +3,7 @@
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
 mod fuzz;
+mod mutants;
 mod parts;
 
 use std::env;
@@ -12,6 +13,7 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
+use crate::mutants::Mutants;
 use crate::parts::{PARTS, Part};
 
 /// Checks and builds of this repository.
@@ -36,6 +38,11 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Plants each bug of the catalogue in `testing/mutants` by itself, and has its finders look for it.
+    ///
+    /// A finder is a test or the simulator. All run first where there is nothing to find. Ends with a table of what was
+    /// found, and fails if a mutant lives.
+    Mutants(Mutants),
     /// Measures handover and heartbeat, beside a bare relay and with TLS, audit and metrics: needs a quiet machine.
     ///
     /// What follows `bench` is handed to the benchmark; `cargo xtask bench --help` tells.
@@ -58,6 +65,7 @@ fn main() -> ExitCode {
     match Xtask::parse().task {
         Task::Test { list: true, .. } => list(),
         Task::Test { parts, list: false } => test(&parts),
+        Task::Mutants(mutants) => mutants.run(),
         Task::Bench { arguments } => bench(&arguments),
         Task::Fuzz(fuzz) => fuzz.run(),
     }

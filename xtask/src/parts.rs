@@ -147,6 +147,12 @@ pub(crate) const PARTS: &[Part] = &[
         ])],
     },
     Part {
+        name: "mutants",
+        about: "each planted bug of the catalogue fits the sources, and each finder is there",
+        needs: &[],
+        steps: &[cargo_with(&["run", "--quiet", "--package", "xtask", "--locked", "--", "mutants", "--check"])],
+    },
+    Part {
         name: "go",
         about: "the Go client, with the race detector",
         needs: &[GO],

@@ -203,6 +203,25 @@ fn a_lease_lives_while_now_is_before_last_seen_plus_lease() {
 }
 
 #[test]
+fn a_lease_lives_to_its_end_beside_one_that_ends_a_moment_before() {
+    let nanosecond = Duration::from_nanos(1);
+    for apart in [1, 1_000, 500_000, 1_048_575, 1_048_576].map(Duration::from_nanos) {
+        let mut world = World::new();
+        let sooner = Timestamp::ORIGIN.saturating_add(lease(10).as_duration());
+        let later = sooner.saturating_add(apart);
+        world.acquire(Timestamp::ORIGIN, "sooner", lease(10));
+        let session = world.acquire(Timestamp::ORIGIN.saturating_add(apart), "later", lease(10));
+        for instant in [sooner, later.saturating_sub(nanosecond)] {
+            world.tick(instant);
+            assert_eq!(world.holder("sooner"), None, "{apart:?} apart, at {instant:?}");
+            assert_eq!(world.holder("later"), Some(session), "{apart:?} apart, at {instant:?}");
+        }
+        world.tick(later);
+        assert_eq!(world.holder("later"), None, "{apart:?} apart");
+    }
+}
+
+#[test]
 fn never_a_free_lock_with_a_queue() {
     over_stories(|story| {
         let mut teller = Teller::new(story);
