@@ -231,6 +231,11 @@ fn the_dashboard_is_whole() {
             }
         }
     }
+    let annotations = dashboard["annotations"]["list"].as_array().unwrap().iter();
+    let queried = dashboard["templating"]["list"].as_array().unwrap().iter().filter(|asking| asking["type"] == "query");
+    for asking in annotations.chain(queried) {
+        assert_eq!(asking["datasource"]["uid"], "${datasource}", "{asking}");
+    }
     let variables: Vec<&str> = dashboard["templating"]["list"]
         .as_array()
         .unwrap()
