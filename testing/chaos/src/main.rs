@@ -43,6 +43,12 @@ struct Arguments {
     /// The Python that runs the Python clients.
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: String,
+    /// The Go client's worker, built of testing/chaos/worker-go; no Go clients without it.
+    #[arg(long, value_name = "FILE")]
+    go_worker: Option<PathBuf>,
+    /// The Node.js that runs the Node.js clients; none without it.
+    #[arg(long, value_name = "PROGRAM")]
+    node: Option<String>,
     /// The namespaces are there.
     #[arg(long, hide = true)]
     inside: bool,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::check::{Hold, Timeline};
+use crate::check::{Coverage, Hold, Timeline};
 use crate::history::{Record, What};
 use crate::plan::{Class, LOCKS, LONGEST_LEASE_MS};
 
@@ -58,8 +58,8 @@ impl Tally {
         tally
     }
 
-    /// What is missing for a class to count as having been there; `rounds` is how often it was planned.
-    pub fn missing(&self, rounds: u32) -> Vec<String> {
+    /// What is missing for the run to have shown something; `rounds` is how often each class was planned.
+    pub fn missing(&self, rounds: u32, coverage: &Coverage) -> Vec<String> {
         let mut missing = Vec::new();
         // One in four may be brief, and a machine that is busy may take the holder away before the fault is there.
         let least = rounds.div_ceil(2).max(1);
@@ -74,6 +74,19 @@ impl Tally {
             want("it did something", row.told, least);
             want("recovered", row.recovered, row.injected);
         }
+        if Class::ALL.iter().all(|class| self.rows.contains_key(class)) {
+            for (what, count) in [
+                ("pairs of claims of which one certainly came first", coverage.ordered_pairs),
+                ("holds in the dark", coverage.dark_holds),
+                ("holds that outlived their server", coverage.orphaned_holds),
+                ("stale writes refused", coverage.stale_writes_refused),
+                ("restarts across which tokens had to rise", coverage.rising_restarts),
+            ] {
+                if count == 0 {
+                    missing.push(format!("no {what}"));
+                }
+            }
+        }
         missing
     }
 }
@@ -84,14 +97,14 @@ impl Row {
         self.injected += 1;
         let is_about = |hold: &&Hold| match (worker, claim) {
             (Some(worker), Some(claim)) => hold.worker == worker && hold.claim == claim,
-            _ => hold.granted_by < from && hold.believed.is_some_and(|(_, last)| last >= from),
+            _ => stood_at(hold, from),
         };
         let mut stood = false;
         let mut cost = false;
         // What it cost shows within a lease of its end.
         let until = to + LONGEST_LEASE_MS * 1_000_000;
         for hold in holds.iter().filter(is_about) {
-            stood |= hold.believed.is_some_and(|(_, last)| last >= from) || hold.granted_by < from;
+            stood |= stood_at(hold, from);
             match (&hold.lost, hold.ended) {
                 (Some(reason), Some(ended)) if (from..=until).contains(&ended) => {
                     cost = true;
@@ -119,6 +132,14 @@ impl Row {
             self.slowest_ms = self.slowest_ms.max((at - to) / 1_000_000);
         }
     }
+}
+
+/// Whether a hold was there at an instant. Of a worker that was killed the last looks count, which it says now and then.
+fn stood_at(hold: &Hold, t: u64) -> bool {
+    const UNSAID_NS: u64 = 200_000_000;
+
+    let ended = hold.ended.or(hold.believed.map(|(_, last)| last + UNSAID_NS));
+    hold.granted_by < t && ended.is_some_and(|ended| ended >= t)
 }
 
 fn granted(holds: &[Hold], from: u64, to: u64) -> impl Iterator<Item = &Hold> {
@@ -156,7 +177,8 @@ fn injections(records: &[Record]) -> Vec<Injection<'_>> {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["fault", "injected", "holder under it", "told", "grants", "recovered", "slowest", "losses by reason"];
+        let head =
+            ["fault", "injected", "holder under it", "told", "grants", "recovered", "slowest", "losses by reason"];
         let cells = self.rows.iter().map(|(class, row)| {
             let losses: Vec<_> = row.losses.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
             [

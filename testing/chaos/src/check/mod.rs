@@ -61,7 +61,10 @@ impl fmt::Display for Coverage {
         writeln!(f, "{grants} grants to workers ({audited_grants} in the audit logs), {beliefs} looks that said held")?;
         writeln!(f, "{ordered_pairs} pairs of claims of which one certainly came first")?;
         writeln!(f, "{dark_holds} holds cut off or stopped for longer than they may be believed in")?;
-        writeln!(f, "{orphaned_holds} holds that outlived their server, {tolerated_overlaps} overlaps within the window of a restart")?;
+        writeln!(
+            f,
+            "{orphaned_holds} holds that outlived their server, {tolerated_overlaps} overlaps within the window of a restart"
+        )?;
         writeln!(f, "{writes} writes let in, {stale_writes_refused} stale ones refused")?;
         write!(f, "{rising_restarts} restarts with tokens that had to rise, {unpromised_restarts} without a promise")
     }

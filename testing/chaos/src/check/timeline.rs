@@ -167,7 +167,9 @@ impl Timeline {
                     Some(_) => senseless(*t, what, "it was granted already"),
                     None => senseless(*t, what, "there is no such claim"),
                 },
-                What::Believed { worker, claim } | What::Releasing { worker, claim } | What::Lost { worker, claim, .. } => {
+                What::Believed { worker, claim }
+                | What::Releasing { worker, claim }
+                | What::Lost { worker, claim, .. } => {
                     let hold = claims.get(&(worker.as_str(), *claim)).and_then(|claimed| claimed.hold);
                     let Some(hold) = hold.map(|hold| &mut timeline.holds[hold]) else {
                         // A place in the queue can be lost too.

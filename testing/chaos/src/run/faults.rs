@@ -15,7 +15,7 @@ use crate::run::proxy::Mode;
 use crate::run::server::{ServerPlace, Start, wait};
 use crate::run::tools::Tools;
 use crate::run::workers::{Place, Workers};
-use crate::run::world::{Holder, PATIENCE, World};
+use crate::run::world::{Holder, Live, PATIENCE, World};
 
 /// For how long a holder of the wanted kind is looked for.
 const SEARCH: Duration = Duration::from_secs(20);
@@ -104,7 +104,7 @@ impl<'a> Faults<'a> {
                 Ok(Seen { healed: now(), effect: 1 })
             }
             Class::Delay => {
-                let delay = Duration::from_millis(holder.lease_ms * (5 + fault.dice % 20) / 100);
+                let delay = Duration::from_millis(holder.lease_ms * (5 + fault.dice % 15) / 100);
                 self.relay(place, Mode::Delay(delay), time)
             }
             Class::Dribble => self.relay(place, Mode::Dribble(Duration::from_millis(5 + fault.dice % 20)), time),
@@ -177,8 +177,15 @@ impl<'a> Faults<'a> {
     /// # Errors
     /// The server is not there any more.
     pub(crate) fn of_server(&self, fault: &Fault, server: &mut ServerPlace) -> Result<()> {
-        // Some hold while it comes, where there are any.
-        let kept: Vec<_> = LOCKS.iter().filter_map(|lock| self.keep(lock, |_| true, SEARCH / 8)).collect();
+        // Some hold while it comes, where there are any. Where grants are to go on, one lock is enough.
+        let first = usize::try_from(fault.dice).unwrap_or(0) % LOCKS.len();
+        let count = if fault.class.costs_the_lock() { LOCKS.len() } else { 1 };
+        let locks = LOCKS.into_iter().cycle().skip(first).take(count);
+        let mut kept = Vec::new();
+        for (number, lock) in locks.enumerate() {
+            // The first one may have to be cut off.
+            kept.extend(self.keep(lock, |place| number > 0 || place.proxy.is_none(), SEARCH / 4));
+        }
         let injected = What::Injected {
             fault: fault.number,
             class: fault.class.to_string(),
@@ -189,7 +196,8 @@ impl<'a> Faults<'a> {
         let lease_ms = kept.iter().map(|(_, holder)| holder.lease_ms).max().unwrap_or(LONGEST_LEASE_MS);
         let time = Duration::from_millis(lease_ms * fault.percent / 100);
         self.world.note(injected);
-        let seen = self.inflict_on_server(fault, server, time);
+        let deaf = kept.first().map(|(place, _)| *place).filter(|place| place.proxy.is_none());
+        let seen = self.inflict_on_server(fault, server, time, deaf);
         for (place, _) in &kept {
             place.tell("go");
         }
@@ -201,7 +209,14 @@ impl<'a> Faults<'a> {
         Ok(())
     }
 
-    fn inflict_on_server(&self, fault: &Fault, server: &mut ServerPlace, time: Duration) -> Result<Seen> {
+    /// Does it, for its time. The holder `deaf` does not hear of some of it.
+    fn inflict_on_server(
+        &self,
+        fault: &Fault,
+        server: &mut ServerPlace,
+        time: Duration,
+        deaf: Option<&Place>,
+    ) -> Result<Seen> {
         let token_file = fault.dice % 2 == 0;
         match fault.class {
             Class::PauseServer => {
@@ -219,23 +234,20 @@ impl<'a> Faults<'a> {
                 Ok(Seen { healed: now(), effect: 1 })
             }
             Class::CrashServer => {
-                server.crash()?;
-                server.start(Start { token_file, ..Start::default() })?;
-                Ok(Seen { healed: now(), effect: 1 })
+                let restart = Start { token_file, ..Start::default() };
+                self.crash_unheard(fault, server, restart, time, deaf)
             }
             Class::CrashGrace => {
-                server.crash()?;
-                server.start(Start { grace: true, token_file: true, ..Start::default() })?;
-                Ok(Seen { healed: now(), effect: 1 })
+                let restart = Start { grace: true, token_file: true, ..Start::default() };
+                self.crash_unheard(fault, server, restart, time, deaf)
             }
             Class::ClockStep => self.step_clock(fault, server),
             Class::Descriptors => {
                 server.stop()?;
                 server.start(Start { token_file, descriptors: Some(64), ..Start::default() })?;
-                let before = now();
-                for lock in LOCKS {
-                    self.expect_grant(lock, before);
-                }
+                // The clients are back before the crowd comes.
+                let holders = |live: &mut Live| (live.holders.len() == LOCKS.len()).then_some(());
+                let _ = self.world.wait(PATIENCE, holders);
                 let effect = self.crowd(server, 150, time, |server| server.metric("monolock_accept_errors_total"))?;
                 let healed = now();
                 // It accepts again by itself; only then it is restarted with what it needs.
@@ -258,6 +270,36 @@ impl<'a> Faults<'a> {
         }
     }
 
+    /// The server is killed and started again while a holder is cut off: it believes in its lock for as long as it may.
+    fn crash_unheard(
+        &self,
+        fault: &Fault,
+        server: &mut ServerPlace,
+        restart: Start,
+        time: Duration,
+        deaf: Option<&Place>,
+    ) -> Result<Seen> {
+        let rules = deaf.map_or_else(Vec::new, |place| {
+            let rule = |from| Rule { fault: fault.number, from, deed: Deed::Drop };
+            vec![(SERVER, rule(Some(place.address))), (place.namespace.as_str(), rule(None))]
+        });
+        for (namespace, rule) in &rules {
+            self.firewall.add(namespace, *rule)?;
+        }
+        let from = now();
+        server.crash()?;
+        server.start(restart)?;
+        self.world.sleep(time.saturating_sub(Duration::from_nanos(now() - from)));
+        let to = now();
+        for (namespace, _) in &rules {
+            self.firewall.remove(namespace, fault.number)?;
+        }
+        if let Some(place) = deaf {
+            self.dark(Some(place), from, to);
+        }
+        Ok(Seen { healed: now(), effect: 1 })
+    }
+
     /// The wall clock jumps about, and comes to rest no earlier than it had ever been.
     fn step_clock(&self, fault: &Fault, server: &mut ServerPlace) -> Result<Seen> {
         const DAY_S: i64 = 24 * 3600;
@@ -269,12 +311,9 @@ impl<'a> Faults<'a> {
             // The audit log of that time says what the server takes for the time.
             let lines = server.audit().lines().count();
             let since = now();
-            for lock in LOCKS {
-                let granted = |live: &mut crate::run::world::Live| {
-                    live.granted_locks.get(lock).is_some_and(|at| *at > since).then_some(())
-                };
-                let _ = self.world.wait(Duration::from_secs(2), granted);
-            }
+            let granted =
+                |live: &mut Live| (live.granted_locks.values().filter(|at| **at > since).count() > 1).then_some(());
+            let _ = self.world.wait(Duration::from_secs(5), granted);
             effect += u64::from(server.audit().lines().count() > lines);
         }
         server.step_clock(rest + far)?;
@@ -334,7 +373,8 @@ impl<'a> Faults<'a> {
 
     /// Waits until a lock has been granted anew. Whether it was is for the history to say.
     fn expect_grant(&self, lock: &str, since: u64) {
-        let _ = self.world.wait(PATIENCE, |live| live.granted_locks.get(lock).is_some_and(|at| *at >= since).then_some(()));
+        let _ =
+            self.world.wait(PATIENCE, |live| live.granted_locks.get(lock).is_some_and(|at| *at >= since).then_some(()));
     }
 
     fn dark(&self, place: Option<&Place>, from: u64, to: u64) {

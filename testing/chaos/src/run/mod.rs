@@ -86,8 +86,9 @@ fn judge(folder: &Path, classes: &[Class], rounds: u32) -> Result<Judgement> {
     let audits: Vec<_> = audits.collect();
     let timeline = Timeline::new(&records, &audits, &mut Vec::new());
     let tally = Tally::new(&records, &timeline, classes);
-    let missing = tally.missing(rounds);
-    Ok(Judgement { tally, verdict: check(&records, &audits), missing })
+    let verdict = check(&records, &audits);
+    let missing = tally.missing(rounds, &verdict.coverage);
+    Ok(Judgement { tally, verdict, missing })
 }
 
 fn conclude(judged: Result<Judgement>, folder: &Path, keep: bool) -> ExitCode {
@@ -126,12 +127,12 @@ fn run(arguments: &Arguments, seed: u64, folder: &Path) -> Result<u32> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let folder = &fs::canonicalize(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let tools = Tools::find(&arguments.python)?;
+    let tools = Tools::find(arguments)?;
     let world = Arc::new(World::new(folder)?);
     world.heed_interrupts();
     let network = Network::build()?;
     let mut server = ServerPlace::new(&tools, folder, Arc::clone(&world));
-    server.start(Start::default())?;
+    server.start(Start { token_file: true, ..Start::default() })?;
     let at_rest = server.measure()?;
     let workers = Workers::start(&tools, folder, seed, &network, &world)?;
     let faults = Faults::new(&tools, &world, &network, &workers);

@@ -213,13 +213,14 @@ impl ServerPlace {
         let (mut counts, mut connections, mut measured) = ((1, 1), 1.0, at_rest);
         while begun.elapsed() < PATIENCE {
             self.check()?;
+            // First what is open, then what opens something itself.
+            thread::sleep(GLANCE * 20);
+            measured = self.measure()?;
             counts = self.counts()?;
             connections = self.metric("monolock_connections_active")?;
-            measured = self.measure()?;
             if counts == (0, 0) && connections < 0.5 && measured.descriptors <= at_rest.descriptors {
                 break;
             }
-            thread::sleep(GLANCE);
         }
         let dropped = self.metric("monolock_audit_dropped_total")?;
         let held = self.metric("monolock_locks_held")? + self.metric("monolock_waiters")?;

@@ -1,9 +1,10 @@
 //! What the run calls that is not its own.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::Arguments;
 use crate::run::Result;
 
 /// How packets are made to vanish.
@@ -19,7 +20,11 @@ pub(crate) struct Tools {
     pub(crate) monolock: PathBuf,
     pub(crate) worker: PathBuf,
     pub(crate) python: String,
-    pub(crate) python_worker: PathBuf,
+    /// The Go client's worker, where it was built.
+    pub(crate) go_worker: Option<PathBuf>,
+    pub(crate) node: Option<String>,
+    /// Where the workers are that are not compiled.
+    pub(crate) scripts: PathBuf,
     pub(crate) filter: Filter,
     /// What makes the server's wall clock another.
     pub(crate) faketime: String,
@@ -30,7 +35,8 @@ impl Tools {
     ///
     /// # Errors
     /// What lacks, and what installs it.
-    pub(crate) fn find(python: &str) -> Result<Self> {
+    pub(crate) fn find(arguments: &Arguments) -> Result<Self> {
+        let Arguments { python, go_worker, node, .. } = arguments;
         let beside = |name: &str, package: &str| {
             let program = env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
             let path = program.with_file_name(name);
@@ -46,12 +52,19 @@ impl Tools {
         } else {
             return Err("neither nft nor iptables works here: `apt-get install nftables` installs the first".to_owned());
         };
-        let python_worker = Path::new(env!("CARGO_MANIFEST_DIR")).join("worker.py");
+        if let Some(node) = node {
+            need(node, &["--version"], "nodejs")?;
+        }
+        if let Some(worker) = go_worker.as_ref().filter(|worker| !worker.is_file()) {
+            return Err(format!("--go-worker {}: there is no such file", worker.display()));
+        }
         Ok(Self {
             monolock: beside("monolock", "monolock-bin")?,
             worker: beside("chaos-worker", "monolock-chaos")?,
-            python: python.to_owned(),
-            python_worker,
+            python: python.clone(),
+            go_worker: go_worker.clone(),
+            node: node.clone(),
+            scripts: env!("CARGO_MANIFEST_DIR").into(),
             filter,
             faketime: faketime()?,
         })

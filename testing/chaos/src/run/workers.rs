@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use tokio::runtime::Runtime;
 
 use crate::run::Result;
+use crate::run::clock::boottime_offset_ns;
 use crate::run::network::{HARNESS_IP, Network, PORT, SERVER_IP, inside};
 use crate::run::proxy::Proxy;
 use crate::run::server::{expect_stopped, wait};
@@ -32,12 +33,14 @@ enum Kind {
     RustTokio,
     PythonThreads,
     PythonAsyncio,
+    Go,
+    Node,
 }
 
-use Kind::{PythonAsyncio, PythonThreads, RustThreads, RustTokio};
+use Kind::{Go, Node, PythonAsyncio, PythonThreads, RustThreads, RustTokio};
 
-/// Who claims which lock, and whether through the proxy.
-const SEATS: [(usize, Kind, bool); 12] = [
+/// Who claims which lock, and whether through the proxy. Seats for Go and Node.js stay empty where those are not there.
+const SEATS: [(usize, Kind, bool); 16] = [
     (0, RustThreads, false),
     (0, PythonThreads, false),
     (0, RustTokio, true),
@@ -50,6 +53,10 @@ const SEATS: [(usize, Kind, bool); 12] = [
     (2, RustThreads, false),
     (2, PythonThreads, true),
     (2, RustTokio, true),
+    (0, Go, false),
+    (0, Node, true),
+    (1, Node, false),
+    (2, Go, true),
 ];
 
 /// The proxy of the first place listens here, the next one on the next port.
@@ -109,7 +116,12 @@ impl Workers {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| format!("no runtime for the proxies: {error}"))?;
         let mut places = Vec::new();
-        for (number, (lock, kind, is_proxied)) in (0_u8..).zip(SEATS) {
+        let is_there = |(_, kind, _): &(usize, Kind, bool)| match kind {
+            Go => tools.go_worker.is_some(),
+            Node => tools.node.is_some(),
+            RustThreads | RustTokio | PythonThreads | PythonAsyncio => true,
+        };
+        for (number, (lock, kind, is_proxied)) in (0_u8..).zip(SEATS.into_iter().filter(is_there)) {
             let (namespace, address) = network.place(number)?;
             let port = PROXY_PORT + u16::from(number);
             let server = (SERVER_IP, PORT);
@@ -238,8 +250,7 @@ impl Seat {
         command.args(["--seed", &self.seed.wrapping_add(u64::from(number)).to_string()]);
         let leases: Vec<_> = LEASES_MS.iter().map(u64::to_string).collect();
         command.args(["--leases-ms", &leases.join(",")]);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().map_err(failed)?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().map_err(failed)?;
         let is_expected = Arc::new(AtomicBool::new(false));
         let listening = child.stdout.take().map(|stdout| {
             let (world, is_expected) = (Arc::clone(world), Arc::clone(&is_expected));
@@ -262,7 +273,7 @@ impl Seat {
     }
 
     fn command(&self, namespace: &str) -> Command {
-        let Tools { worker, python, python_worker, .. } = &self.tools;
+        let Tools { worker, python, go_worker, node, scripts, .. } = &self.tools;
         match self.kind {
             RustThreads | RustTokio => {
                 let mut command = inside(namespace, worker);
@@ -274,10 +285,17 @@ impl Seat {
             }
             PythonThreads | PythonAsyncio => {
                 let mut command = inside(namespace, python);
-                command.arg(python_worker);
+                command.arg(scripts.join("worker.py"));
                 if self.kind == PythonAsyncio {
                     command.arg("--asyncio");
                 }
+                command
+            }
+            Go => inside(namespace, go_worker.as_deref().unwrap_or("worker-go".as_ref())),
+            Node => {
+                let mut command = inside(namespace, node.as_deref().unwrap_or("node"));
+                command.arg(scripts.join("worker.mjs"));
+                command.arg(format!("--boottime-offset-ns={}", boottime_offset_ns()));
                 command
             }
         }
