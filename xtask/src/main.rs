@@ -2,6 +2,7 @@
 //!
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
+mod chaos;
 mod parts;
 
 use std::env;
@@ -44,6 +45,16 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Puts the real server and real clients under faults, in network namespaces, and checks what they say happened.
+    ///
+    /// Ten minutes, unless `--minutes` says otherwise. What follows `chaos` is handed to the run; `cargo xtask chaos
+    /// --help` tells. `--release` builds so.
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// Arguments of the run.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -56,6 +67,7 @@ fn main() -> ExitCode {
         Task::Test { list: true, .. } => list(),
         Task::Test { parts, list: false } => test(&parts),
         Task::Bench { arguments } => bench(&arguments),
+        Task::Chaos { arguments } => chaos::chaos(&arguments),
     }
 }
 

@@ -71,13 +71,29 @@ const LOGROTATE: Need =
 const FAKETIME: Need =
     Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
 
-const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
+pub(crate) const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
 const PYTHON: Need = Need {
     tool: "python3",
     probe: Probe::Call("python3", &["-c", "import ensurepip, venv"]),
     install: "apt-get install python3 python3-venv",
 };
-const NODE: Need = Need { tool: "npm", probe: Probe::Program("npm"), install: "apt-get install nodejs npm" };
+pub(crate) const NODE: Need = Need { tool: "npm", probe: Probe::Program("npm"), install: "apt-get install nodejs npm" };
+
+const IP: Need = Need { tool: "ip", probe: Probe::Program("ip"), install: "apt-get install iproute2" };
+const PACKET_FILTER: Need = Need {
+    tool: "nft or iptables",
+    probe: Probe::Call("sh", &["-c", "PATH=$PATH:/usr/sbin; command -v nft || command -v iptables"]),
+    install: "apt-get install nftables",
+};
+/// Root may make them, and others where users have namespaces.
+const NAMESPACES: Need = Need {
+    tool: "a namespace of one's own",
+    probe: Probe::Call(
+        "sh",
+        &["-c", "run() { unshare \"$@\" --mount --net --pid --fork true; }; run || run --user --map-root-user"],
+    ),
+    install: "sudo -s",
+};
 
 /// The server that the clients' tests run against.
 const BUILD_SERVER: Step = cargo_with(&["build", "--package", "monolock-bin", "--locked"]);
@@ -205,6 +221,12 @@ pub(crate) const PARTS: &[Part] = &[
         ],
     },
     Part {
+        name: "chaos",
+        about: "ninety seconds of faults on real processes",
+        needs: &[NAMESPACES, IP, PACKET_FILTER, FAKETIME, GO, PYTHON, NODE],
+        steps: &[cargo_with(&["xtask", "chaos", "--minutes", "1.5"])],
+    },
+    Part {
         name: "doctests",
         about: "the examples in the documentation",
         needs: &[],
@@ -286,7 +308,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Part, String> {
 }
 
 /// Where cargo builds, and whatever else is made on the way lies.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let root = env::current_dir().unwrap_or_default();
     root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
