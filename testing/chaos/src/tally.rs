@@ -8,6 +8,9 @@ use crate::check::{Coverage, Hold, Timeline};
 use crate::history::{Record, What};
 use crate::plan::{Class, LOCKS, LONGEST_LEASE_MS};
 
+/// Within how long of its end a fault must be over for its locks: the longest lease, and what a busy machine takes.
+const RECOVERED_WITHIN_NS: u64 = 30_000_000_000;
+
 /// What one class of faults came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -127,7 +130,7 @@ impl Row {
             Some(lock) => anew(lock),
             None => LOCKS.iter().map(|lock| anew(lock)).max_by_key(|at| at.unwrap_or(u64::MAX)).flatten(),
         };
-        if let Some(at) = recovered {
+        if let Some(at) = recovered.filter(|at| at - to <= RECOVERED_WITHIN_NS) {
             self.recovered += 1;
             self.slowest_ms = self.slowest_ms.max((at - to) / 1_000_000);
         }

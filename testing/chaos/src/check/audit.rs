@@ -107,7 +107,8 @@ fn across_restarts(timeline: &Timeline, audits: &[Audit], verdict: &mut Verdict)
             i128::from(until.min(reign.starting)) + i128::from(timeline.offset_at(from)) * SECOND_NS
         });
         let is_clock_ahead = highest.max().is_none_or(|highest| wall >= highest);
-        let promised = |had_file: bool| is_clock_ahead || (had_file && reign.token_file);
+        // A file's mark may be ahead of the clock, so a start without the file that was there is promised nothing.
+        let promised = |had_file: bool| if had_file { reign.token_file } else { is_clock_ahead };
         let Some(smallest) = tokens_of(epoch).min() else {
             // Nothing was granted; a chain of files must not have a gap.
             before = before.map(|(largest, file)| (largest, file && reign.token_file));

@@ -2,7 +2,9 @@
 //!
 //! All of it lies in the network namespace of the run, which goes with its last process.
 
+use std::ffi::OsStr;
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use crate::run::Result;
@@ -69,9 +71,10 @@ pub(crate) enum Cable {
 }
 
 /// A program in a namespace. The process that is started becomes the program's.
-pub(crate) fn inside(namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub(crate) fn inside(namespace: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace]).arg(program);
+    // Ctrl-C is for the harness alone, which ends the others in order.
+    command.args(["netns", "exec", namespace]).arg(program).process_group(0);
     command
 }
 

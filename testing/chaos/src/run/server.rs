@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use monolock_chaos::history::{Death, What};
+use monolock_chaos::history::{Audit, Death, What};
 use monolock_chaos::plan::LONGEST_LEASE_MS;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -29,6 +29,8 @@ const GLANCE: Duration = Duration::from_millis(10);
 
 /// What memory may be left over: allocators give back late and in pieces.
 const MEMORY_MARGIN_KIB: u64 = 24 * 1024;
+
+const HOUR_S: i64 = 3600;
 
 /// How a server is started.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +57,8 @@ pub(crate) struct ServerPlace {
     epoch: u32,
     running: Option<Child>,
     offset_s: i64,
+    /// How many starts in a row had the token file: each may have begun an hour later than the one before.
+    starts_with_file: i64,
 }
 
 impl ServerPlace {
@@ -68,6 +72,7 @@ impl ServerPlace {
             epoch: 0,
             running: None,
             offset_s: 0,
+            starts_with_file: 0,
         }
     }
 
@@ -78,6 +83,13 @@ impl ServerPlace {
         let Start { grace, token_file, descriptors } = start;
         let grace_ms = if grace { LONGEST_LEASE_MS } else { 0 };
         self.set_clock(self.offset_s)?;
+        if token_file {
+            self.starts_with_file += 1;
+        } else if self.starts_with_file > 0 {
+            // Who gives the file up has to wait until the clock is where the tokens are.
+            self.step_clock(self.offset_s + (self.starts_with_file + 1) * HOUR_S)?;
+            self.starts_with_file = 0;
+        }
         let log = self.folder.join(format!("server-{epoch}.log"));
         let stderr = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         let limit = descriptors.map_or_else(String::new, |count| format!("ulimit -n {count}; "));
@@ -180,9 +192,18 @@ impl ServerPlace {
             .map_err(|error| format!("{}: {error}", clock.display()))
     }
 
-    /// The audit log of the present start, so far.
-    pub(crate) fn audit(&self) -> String {
-        fs::read_to_string(self.folder.join(format!("audit-{}.jsonl", self.epoch))).unwrap_or_default()
+    /// Whether the last line of the audit log is from a time that is off by so much.
+    pub(crate) fn is_off_by(&self, offset_s: i64) -> bool {
+        const NEAR_S: i64 = 600;
+
+        let text = fs::read_to_string(self.folder.join(format!("audit-{}.jsonl", self.epoch))).unwrap_or_default();
+        let last = Audit::parse(self.epoch, &text).lines.pop();
+        let said = last.and_then(|line| humantime::parse_rfc3339(&line.time).ok());
+        let seconds = |time: SystemTime| {
+            let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_secs()).unwrap_or(0)
+        };
+        said.is_some_and(|said| (seconds(said) - seconds(SystemTime::now()) - offset_s).abs() < NEAR_S)
     }
 
     pub(crate) fn metric(&self, name: &str) -> Result<f64> {

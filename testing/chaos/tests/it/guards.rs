@@ -35,6 +35,9 @@ fn b35_without_a_token_file_they_may_fall_where_the_clock_has_stepped_back() {
         violation(&restarted("tokens", "10 clock -3600", "tokens", 99)),
         Violation::TokensFell { epoch: 2, .. }
     ));
+    // The file's mark may have been ahead of the clock.
+    assert_eq!(passes(&restarted("tokens", "", "", 99)).coverage.unpromised_restarts, 1);
+    assert!(matches!(violation(&restarted("", "", "tokens", 99)), Violation::TokensFell { .. }));
     // Forward and back: it is where it has been.
     let there_and_back = "10 clock 3600\n 11 clock 0";
     assert_eq!(passes(&restarted("", there_and_back, "", 99)).coverage.unpromised_restarts, 1);
