@@ -37,9 +37,9 @@ function below(end) {
 }
 
 function say(t, event, fields) {
-  // A stamp has more digits than a number of JavaScript's.
-  const rest = JSON.stringify({ event, worker, ...fields }).slice(1);
-  const bytes = Buffer.from(`{"t":${t},${rest}\n`);
+  // A stamp has more digits than a number of JavaScript's; a token has not.
+  const rest = JSON.stringify({ event, worker, ...fields }, (_, value) => (typeof value === 'bigint' ? Number(value) : value));
+  const bytes = Buffer.from(`{"t":${t},${rest.slice(1)}\n`);
   // At once and whole: what a process that is stopped has said must not lie in it.
   for (let written = 0; written < bytes.length; ) {
     try {

@@ -14,7 +14,7 @@ use monolock_chaos::plan::{Class, Plan};
 
 /// The real server and real clients under faults in network namespaces, and a checker of what they say happened.
 #[derive(Debug, Parser)]
-#[command(name = "monolock-chaos", bin_name = "cargo xtask chaos", max_term_width = 100)]
+#[command(name = "monolock-chaos", bin_name = "cargo xtask chaos", args_override_self = true, max_term_width = 100)]
 struct Arguments {
     /// How long faults are made; at least one round of all classes is.
     #[arg(long, value_name = "N", default_value_t = 10.0)]

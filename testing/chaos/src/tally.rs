@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use crate::check::{Coverage, Hold, Timeline};
 use crate::history::{Record, What};
@@ -191,7 +192,7 @@ impl fmt::Display for Tally {
                 row.told.to_string(),
                 row.grants.to_string(),
                 row.recovered.to_string(),
-                format!("{:.1} s", row.slowest_ms as f64 / 1e3),
+                format!("{:.1} s", Duration::from_millis(row.slowest_ms).as_secs_f64()),
                 if losses.is_empty() { "none".to_owned() } else { losses.join(", ") },
             ]
         });

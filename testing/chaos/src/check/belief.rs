@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use crate::check::timeline::{Dark, Hold, Timeline};
 use crate::check::{Verdict, Violation};
 
+/// A hold, and from when to when it was believed in.
+type Believed<'a> = (&'a Hold, (u64, u64));
+
 pub(super) fn check(timeline: &Timeline, verdict: &mut Verdict) {
-    let mut by_lock: HashMap<&str, Vec<(&Hold, (u64, u64))>> = HashMap::new();
+    let mut by_lock: HashMap<&str, Vec<Believed<'_>>> = HashMap::new();
     for hold in &timeline.holds {
         if let Some(believed) = hold.believed {
             by_lock.entry(hold.lock.as_str()).or_default().push((hold, believed));

@@ -11,6 +11,7 @@ mod order;
 mod timeline;
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::history::{Audit, Record};
 
@@ -195,7 +196,7 @@ pub enum Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |ns: &u64| *ns as f64 / 1e6;
+        let ms = |ns: &u64| Duration::from_nanos(*ns).as_secs_f64() * 1e3;
         match self {
             Self::Overlap { lock, holds: [a, b], for_ns } => {
                 write!(f, "two believed in {lock:?} at once, for {:.1} ms at least: {a} and {b}", ms(for_ns))

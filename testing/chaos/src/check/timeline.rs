@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::time::Duration;
 
 use crate::check::Violation;
 use crate::history::{Audit, Death, Record, What};
@@ -53,6 +54,24 @@ pub struct Hold {
 }
 
 impl Hold {
+    fn new(worker: &str, claim: u64, token: u64, granted_by: u64, claimed: &Claimed) -> Self {
+        Self {
+            worker: worker.to_owned(),
+            claim,
+            lock: claimed.lock.clone(),
+            lease_ns: claimed.lease_ns,
+            token,
+            asked: claimed.asked,
+            arrived_by: claimed.queued.unwrap_or(granted_by).min(granted_by),
+            granted_by,
+            believed: None,
+            beliefs: 0,
+            ended: None,
+            lost: None,
+            epoch: None,
+        }
+    }
+
     /// How long a client may believe without an answer: 0.8 leases.
     pub const fn patience_ns(&self) -> u64 {
         self.lease_ns / 5 * 4
@@ -69,7 +88,8 @@ impl fmt::Display for Hold {
         write!(f, "{} (claim {}, token {}", self.worker, self.claim, self.token)?;
         match self.believed {
             Some((from, to)) => {
-                write!(f, ", believed from {:.6} to {:.6} s)", from as f64 / 1e9, to as f64 / 1e9)
+                let seconds = |t| Duration::from_nanos(t).as_secs_f64();
+                write!(f, ", believed from {:.6} to {:.6} s)", seconds(from), seconds(to))
             }
             None => f.write_str(")"),
         }
@@ -109,6 +129,7 @@ pub(crate) fn place(worker: &str) -> &str {
     worker.split_once('.').map_or(worker, |(place, _)| place)
 }
 
+/// A claim that was made.
 #[derive(Debug)]
 struct Claimed {
     lock: String,
@@ -122,116 +143,90 @@ impl Timeline {
     /// Puts records in order. What contradicts itself is added to `violations`.
     pub fn new(records: &[Record], audits: &[Audit], violations: &mut Vec<Violation>) -> Self {
         let mut timeline = Self::default();
-        let mut claims: HashMap<(&str, u64), Claimed> = HashMap::new();
-        let mut problems = Vec::new();
-        let mut senseless = |t: u64, what: &What, why: &str| {
-            problems.push(Violation::Senseless { what: format!("at {t}: {what:?}: {why}") });
-        };
+        let mut claims = HashMap::new();
         for Record { t, what } in records {
-            match what {
-                What::Ask { worker, claim, lock, lease_ms } => {
-                    let claimed = Claimed {
-                        lock: lock.clone(),
-                        lease_ns: lease_ms * 1_000_000,
-                        asked: *t,
-                        queued: None,
-                        hold: None,
-                    };
-                    if claims.insert((worker, *claim), claimed).is_some() {
-                        senseless(*t, what, "there is such a claim already");
-                    }
-                }
-                What::Queued { worker, claim } => match claims.get_mut(&(worker.as_str(), *claim)) {
-                    Some(claimed) => claimed.queued = Some(claimed.queued.unwrap_or(*t)),
-                    None => senseless(*t, what, "there is no such claim"),
-                },
-                What::Granted { worker, claim, token } => match claims.get_mut(&(worker.as_str(), *claim)) {
-                    Some(claimed) if claimed.hold.is_none() => {
-                        claimed.hold = Some(timeline.holds.len());
-                        timeline.holds.push(Hold {
-                            worker: worker.clone(),
-                            claim: *claim,
-                            lock: claimed.lock.clone(),
-                            lease_ns: claimed.lease_ns,
-                            token: *token,
-                            asked: claimed.asked,
-                            arrived_by: claimed.queued.unwrap_or(*t).min(*t),
-                            granted_by: *t,
-                            believed: None,
-                            beliefs: 0,
-                            ended: None,
-                            lost: None,
-                            epoch: None,
-                        });
-                    }
-                    Some(_) => senseless(*t, what, "it was granted already"),
-                    None => senseless(*t, what, "there is no such claim"),
-                },
-                What::Believed { worker, claim }
-                | What::Releasing { worker, claim }
-                | What::Lost { worker, claim, .. } => {
-                    let hold = claims.get(&(worker.as_str(), *claim)).and_then(|claimed| claimed.hold);
-                    let Some(hold) = hold.map(|hold| &mut timeline.holds[hold]) else {
-                        // A place in the queue can be lost too.
-                        if !matches!(what, What::Lost { .. }) {
-                            senseless(*t, what, "nothing was granted");
-                        }
-                        continue;
-                    };
-                    if let What::Believed { .. } = what {
-                        if hold.ended.is_some() {
-                            violations.push(Violation::BelievedAfterTheEnd { hold: hold.to_string() });
-                        }
-                        let from = hold.believed.map_or(*t, |(from, _)| from);
-                        hold.believed = Some((from, *t));
-                        hold.beliefs += 1;
-                    } else {
-                        hold.ended = Some(*t);
-                        if let What::Lost { reason, .. } = what {
-                            hold.lost = Some(reason.clone());
-                        }
-                    }
-                }
-                What::Starting { epoch, grace_ms, token_file } => {
-                    let reign = Reign {
-                        starting: *t,
-                        grace_ns: grace_ms * 1_000_000,
-                        token_file: *token_file,
-                        ending: None,
-                        dead: None,
-                    };
-                    timeline.reigns.insert(*epoch, reign);
-                }
-                What::Ending { epoch } => {
-                    if let Some(reign) = timeline.reigns.get_mut(epoch) {
-                        reign.ending = Some(*t);
-                    }
-                }
-                What::Dead { epoch, how } => {
-                    if let Some(reign) = timeline.reigns.get_mut(epoch) {
-                        reign.dead = Some((*t, *how));
-                    }
-                }
-                What::Dark { worker, from, to } => {
-                    timeline.darkness.push(Dark { place: worker.clone(), from: *from, to: *to });
-                }
-                What::Stepped { offset_s } => timeline.steps.push((*t, *offset_s)),
-                What::Keeping { .. }
-                | What::Failed { .. }
-                | What::Write { .. }
-                | What::Fenced { .. }
-                | What::Gone { .. }
-                | What::Serving { .. }
-                | What::Injected { .. }
-                | What::Healed { .. }
-                | What::FaultsOver { .. }
-                | What::AtEnd { .. } => {}
+            timeline.see_server(*t, what);
+            if let Err(violation) = timeline.see_claim(*t, what, &mut claims) {
+                violations.push(violation);
             }
         }
-        violations.append(&mut problems);
         timeline.holds.sort_by_key(|hold| hold.token);
         timeline.attribute(audits);
         timeline
+    }
+
+    /// Takes in what a worker says of a claim.
+    fn see_claim<'a>(
+        &mut self,
+        t: u64,
+        what: &'a What,
+        claims: &mut HashMap<(&'a str, u64), Claimed>,
+    ) -> Result<(), Violation> {
+        let senseless = |why: &str| Violation::Senseless { what: format!("at {t}: {what:?}: {why}") };
+        if let What::Ask { worker, claim, lock, lease_ms } = what {
+            let (lock, lease_ns) = (lock.clone(), lease_ms * 1_000_000);
+            let claimed = Claimed { lock, lease_ns, asked: t, queued: None, hold: None };
+            let known = claims.insert((worker, *claim), claimed);
+            return if known.is_none() { Ok(()) } else { Err(senseless("there is such a claim already")) };
+        }
+        let (What::Queued { worker, claim }
+        | What::Granted { worker, claim, .. }
+        | What::Believed { worker, claim }
+        | What::Releasing { worker, claim }
+        | What::Lost { worker, claim, .. }) = what
+        else {
+            return Ok(());
+        };
+        let claimed = claims.get_mut(&(worker.as_str(), *claim)).ok_or_else(|| senseless("there is no such claim"))?;
+        let hold = claimed.hold.map(|hold| &mut self.holds[hold]);
+        match (what, hold) {
+            (What::Queued { .. }, _) => claimed.queued = Some(claimed.queued.unwrap_or(t)),
+            (What::Granted { token, .. }, None) => {
+                claimed.hold = Some(self.holds.len());
+                self.holds.push(Hold::new(worker, *claim, *token, t, claimed));
+            }
+            (What::Granted { .. }, Some(_)) => return Err(senseless("it was granted already")),
+            (What::Believed { .. }, Some(hold)) => {
+                hold.believed = Some((hold.believed.map_or(t, |(from, _)| from), t));
+                hold.beliefs += 1;
+                if hold.ended.is_some() {
+                    return Err(Violation::BelievedAfterTheEnd { hold: hold.to_string() });
+                }
+            }
+            (What::Lost { reason, .. }, Some(hold)) => {
+                hold.ended = Some(t);
+                hold.lost = Some(reason.clone());
+            }
+            // A place in the queue can be lost too.
+            (What::Lost { .. }, None) => {}
+            (_, Some(hold)) => hold.ended = Some(t),
+            (_, None) => return Err(senseless("nothing was granted")),
+        }
+        Ok(())
+    }
+
+    /// Takes in what the harness did to the server and to the network.
+    fn see_server(&mut self, t: u64, what: &What) {
+        if let What::Starting { epoch, grace_ms, token_file } = what {
+            let (grace_ns, token_file) = (grace_ms * 1_000_000, *token_file);
+            self.reigns.insert(*epoch, Reign { starting: t, grace_ns, token_file, ending: None, dead: None });
+        }
+        if let What::Ending { epoch } = what
+            && let Some(reign) = self.reigns.get_mut(epoch)
+        {
+            reign.ending = Some(t);
+        }
+        if let What::Dead { epoch, how } = what
+            && let Some(reign) = self.reigns.get_mut(epoch)
+        {
+            reign.dead = Some((t, *how));
+        }
+        if let What::Dark { worker, from, to } = what {
+            self.darkness.push(Dark { place: worker.clone(), from: *from, to: *to });
+        }
+        if let What::Stepped { offset_s } = what {
+            self.steps.push((t, *offset_s));
+        }
     }
 
     /// Finds out which start of the server had granted what: the audit logs say so. Where the last lines of a server
@@ -249,11 +244,6 @@ impl Timeline {
                 self.reigns.iter().filter(before).map(|(epoch, _)| *epoch).next_back()
             });
         }
-    }
-
-    /// How a hold came to be known, for a name.
-    pub fn hold(&self, worker: &str, claim: u64) -> Option<&Hold> {
-        self.holds.iter().find(|hold| hold.worker == worker && hold.claim == claim)
     }
 
     /// By how many seconds the server's wall clock was off.
