@@ -162,6 +162,9 @@ pub enum What {
         claim: Option<u64>,
         /// The lock that it is about.
         lock: Option<String>,
+        /// Whether it is over before anybody has to notice.
+        #[serde(default)]
+        brief: bool,
     },
     /// It is over.
     Healed {

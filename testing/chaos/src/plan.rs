@@ -175,8 +175,8 @@ impl Class {
         }
     }
 
-    /// Whether it is measured in leases whether it costs the lock.
-    const fn may_be_brief(self) -> bool {
+    /// Whether it costs the lock only where it lasts.
+    pub const fn may_be_brief(self) -> bool {
         matches!(
             self,
             Self::CutBoth

@@ -18,6 +18,8 @@ const RECOVERED_WITHIN_NS: u64 = 30_000_000_000;
 pub struct Row {
     /// How often it was injected.
     pub injected: u32,
+    /// How often it was too brief for anybody to have to notice.
+    pub brief: u32,
     /// How often a holder stood under it.
     pub stood: u32,
     /// How often it was seen to do something: the holder lost its lock, or the harness saw what it did.
@@ -48,6 +50,7 @@ struct Injection<'a> {
     worker: Option<&'a str>,
     claim: Option<u64>,
     lock: Option<&'a str>,
+    brief: bool,
     effect: u64,
 }
 
@@ -65,17 +68,17 @@ impl Tally {
     /// What is missing for the run to have shown something; `rounds` is how often each class was planned.
     pub fn missing(&self, rounds: u32, coverage: &Coverage) -> Vec<String> {
         let mut missing = Vec::new();
-        // One in four may be brief, and a machine that is busy may take the holder away before the fault is there.
-        let least = rounds.div_ceil(2).max(1);
+        let half = |count: u32| count.div_ceil(2).max(1);
         for (class, row) in &self.rows {
             let mut want = |what: &str, count: u32, least: u32| {
                 if count < least {
                     missing.push(format!("{class}: {what} {count} times, and at least {least} are wanted"));
                 }
             };
-            want("injected", row.injected, rounds.max(1));
-            want("a holder stood under it", row.stood, least);
-            want("it did something", row.told, least);
+            // A machine that is busy may have no holder for a fault, or take it away before the fault is there.
+            want("injected", row.injected, half(rounds));
+            want("a holder stood under it", row.stood, half(row.injected));
+            want("it did something", row.told, half(row.injected - row.brief));
             want("recovered", row.recovered, row.injected);
         }
         if Class::ALL.iter().all(|class| self.rows.contains_key(class)) {
@@ -97,8 +100,9 @@ impl Tally {
 
 impl Row {
     fn count(&mut self, injection: &Injection<'_>, holds: &[Hold]) {
-        let Injection { class, from, to, worker, claim, lock, effect } = *injection;
+        let Injection { class, from, to, worker, claim, lock, brief, effect } = *injection;
         self.injected += 1;
+        self.brief += u32::from(brief);
         let is_about = |hold: &&Hold| match (worker, claim) {
             (Some(worker), Some(claim)) => hold.worker == worker && hold.claim == claim,
             _ => stood_at(hold, from),
@@ -163,11 +167,13 @@ impl<I: Iterator> CountU32 for I {
 fn injections(records: &[Record]) -> Vec<Injection<'_>> {
     let mut injections: BTreeMap<u32, Injection<'_>> = BTreeMap::new();
     for Record { t, what } in records {
-        if let What::Injected { fault, class, worker, claim, lock } = what
+        if let What::Injected { fault, class, worker, claim, lock, brief } = what
             && let Ok(class) = class.parse()
         {
-            let (worker, lock) = (worker.as_deref(), lock.as_deref());
-            injections.insert(*fault, Injection { class, from: *t, to: *t, worker, claim: *claim, lock, effect: 0 });
+            let (worker, claim, lock) = (worker.as_deref(), *claim, lock.as_deref());
+            let brief = *brief && class.may_be_brief();
+            let injection = Injection { class, from: *t, to: *t, worker, claim, lock, brief, effect: 0 };
+            injections.insert(*fault, injection);
         }
         if let What::Healed { fault, effect } = what
             && let Some(injection) = injections.get_mut(fault)
@@ -188,6 +194,7 @@ impl fmt::Display for Tally {
             [
                 class.to_string(),
                 row.injected.to_string(),
+                row.brief.to_string(),
                 row.stood.to_string(),
                 row.told.to_string(),
                 row.grants.to_string(),
@@ -196,13 +203,13 @@ impl fmt::Display for Tally {
                 if losses.is_empty() { "none".to_owned() } else { losses.join(", ") },
             ]
         });
-        let lines: Vec<[String; 8]> = [head.map(str::to_owned)].into_iter().chain(cells).collect();
+        let lines: Vec<[String; 9]> = [head.map(str::to_owned)].into_iter().chain(cells).collect();
         let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
         for line in &lines {
             for (column, cell) in line.iter().enumerate() {
                 match column {
                     0 => write!(f, "{cell:<width$}", width = width(column))?,
-                    7 => write!(f, "  {cell}")?,
+                    8 => write!(f, "  {cell}")?,
                     _ => write!(f, "  {cell:>width$}", width = width(column))?,
                 }
             }

@@ -70,6 +70,7 @@ impl<'a> Faults<'a> {
             worker: Some(holder.worker.clone()),
             claim: Some(holder.claim),
             lock: Some(lock.to_owned()),
+            brief: fault.is_brief(),
         });
         let seen = self.inflict(fault, place, &holder)?;
         place.tell("go");
@@ -192,6 +193,7 @@ impl<'a> Faults<'a> {
             worker: None,
             claim: None,
             lock: None,
+            brief: fault.is_brief(),
         };
         let lease_ms = kept.iter().map(|(_, holder)| holder.lease_ms).max().unwrap_or(LONGEST_LEASE_MS);
         let time = Duration::from_millis(lease_ms * fault.percent / 100);

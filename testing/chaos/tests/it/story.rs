@@ -148,7 +148,8 @@ impl Teller {
                     [who, claim, lock] => (Some(name(who)), Some(number(claim)), Some((*lock).to_owned())),
                     _ => (None, None, None),
                 };
-                What::Injected { fault: fault.parse().unwrap(), class: (*class).to_owned(), worker, claim, lock }
+                let (class, brief) = class.strip_prefix("brief-").map_or((*class, false), |class| (class, true));
+                What::Injected { fault: fault.parse().unwrap(), class: class.to_owned(), worker, claim, lock, brief }
             }
             ["healed", fault, effect] => What::Healed { fault: fault.parse().unwrap(), effect: number(effect) },
             _ => panic!("{line:?}?"),

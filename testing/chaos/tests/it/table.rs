@@ -53,9 +53,36 @@ fn a_fault_under_which_nobody_stood_fails_the_run() {
 }
 
 #[test]
+fn a_fault_that_was_brief_need_not_cost_anything_but_not_all_may_be_brief() {
+    let story = "0 server 1 starts
+         1 a asks 1 red
+         2 a granted 1 token=1
+         3 a believes 1
+         10 fault 1 brief-stall a 1 red
+         20 a believes 1
+         50 healed 1 1
+         60 a releases 1
+         70 b asks 1 red
+         80 b granted 1 token=2
+         81 b believes 1
+         90 fault 2 stall b 1 red
+         99 b believes 1
+         900 b loses 1
+         950 healed 2 1
+         960 c asks 1 red
+         970 c granted 1 token=3";
+    let both = tally(story, Class::Stall);
+    assert_eq!((both.rows[&Class::Stall].brief, both.rows[&Class::Stall].told), (1, 1));
+    assert!(both.missing(2, &Coverage::default()).is_empty());
+    let (brief, _) = story.split_once("90 fault").unwrap();
+    let missing = tally(brief, Class::Stall).missing(1, &Coverage::default());
+    assert_eq!(missing, ["stall: it did something 0 times, and at least 1 are wanted"]);
+}
+
+#[test]
 fn a_class_that_was_never_there_fails_the_run() {
     let missing = tally("0 server 1 starts", Class::Stall).missing(2, &Coverage::default());
-    assert!(missing[0].contains("stall: injected 0 times, and at least 2 are wanted"), "{missing:?}");
+    assert!(missing[0].contains("stall: injected 0 times, and at least 1 are wanted"), "{missing:?}");
 }
 
 #[test]
