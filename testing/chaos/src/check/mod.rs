@@ -37,6 +37,8 @@ pub struct Coverage {
     pub beliefs: usize,
     /// Pairs of claims on one lock of which one certainly waited when the other was made, and both were granted.
     pub ordered_pairs: usize,
+    /// Locks that were let go and passed on to who waited.
+    pub handovers: usize,
     /// Holds that stood in the dark for as long as their client may believe.
     pub dark_holds: usize,
     /// Holds that outlived their server.
@@ -58,9 +60,14 @@ pub struct Coverage {
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { grants, beliefs, ordered_pairs, dark_holds, orphaned_holds, tolerated_overlaps, .. } = self;
-        let Self { writes, stale_writes_refused, audited_grants, rising_restarts, unpromised_restarts, .. } = self;
+        let Self {
+            writes, stale_writes_refused, audited_grants, rising_restarts, unpromised_restarts, handovers, ..
+        } = self;
         writeln!(f, "{grants} grants to workers ({audited_grants} in the audit logs), {beliefs} looks that said held")?;
-        writeln!(f, "{ordered_pairs} pairs of claims of which one certainly came first")?;
+        writeln!(
+            f,
+            "{ordered_pairs} pairs of claims of which one certainly came first, {handovers} locks let go and passed on"
+        )?;
         writeln!(f, "{dark_holds} holds cut off or stopped for longer than they may be believed in")?;
         writeln!(
             f,
@@ -118,6 +125,11 @@ pub enum Violation {
         first: String,
         /// Who was granted earlier.
         second: String,
+    },
+    /// Most locks that were let go passed on as late as if their holders had fallen silent.
+    SlowHandovers {
+        /// How long it took in the middle, in nanoseconds.
+        median_ns: u64,
     },
     /// Two grants bear one token.
     TokenTwice {
@@ -215,6 +227,9 @@ impl fmt::Display for Violation {
             Self::BelievedAfterTheEnd { hold } => write!(f, "{hold} believed again after its end"),
             Self::Overtaken { lock, first, second } => {
                 write!(f, "{second} was granted {lock:?} before {first}, which had waited when it came")
+            }
+            Self::SlowHandovers { median_ns } => {
+                write!(f, "a lock that was let go took {:.1} ms to pass on, in the middle", ms(median_ns))
             }
             Self::TokenTwice { token } => write!(f, "the token {token} was granted twice"),
             Self::TokensFell { epoch, before, after } => {

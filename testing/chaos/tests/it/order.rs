@@ -59,3 +59,32 @@ fn one_token_for_two_is_found() {
     );
     assert!(found.violations.contains(&Violation::TokenTwice { token: 1 }), "{found:?}");
 }
+
+#[test]
+fn locks_that_are_let_go_must_not_wait_for_the_lease() {
+    let story = |gap: u64, count: u64| {
+        let turn = |n: u64| {
+            let (at, next) = (n * 10_000, n * 10_000 + 100 + gap);
+            format!(
+                "{at} a asks {n} red
+                 {} a granted {n} token={}
+                 {} b asks {n} red
+                 {} b queued {n}
+                 {} a releases {n}
+                 {next} b granted {n} token={}\n",
+                at + 1,
+                2 * n,
+                at + 2,
+                at + 3,
+                at + 100,
+                2 * n + 1,
+            )
+        };
+        "0 server 1 starts\n".to_owned() + &(1..=count).map(turn).collect::<String>()
+    };
+    assert_eq!(passes(&story(400, 12)).coverage.handovers, 12);
+    let found = crate::story::violation(&story(1000, 12));
+    assert_eq!(found, Violation::SlowHandovers { median_ns: 1_000_000_000 });
+    // Too few to say.
+    passes(&story(1000, 9));
+}
