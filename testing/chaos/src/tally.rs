@@ -187,8 +187,17 @@ fn injections(records: &[Record]) -> Vec<Injection<'_>> {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head =
-            ["fault", "injected", "holder under it", "told", "grants", "recovered", "slowest", "losses by reason"];
+        let head = [
+            "fault",
+            "injected",
+            "brief",
+            "holder under it",
+            "told",
+            "grants",
+            "recovered",
+            "slowest",
+            "losses by reason",
+        ];
         let cells = self.rows.iter().map(|(class, row)| {
             let losses: Vec<_> = row.losses.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
             [

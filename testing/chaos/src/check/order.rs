@@ -20,7 +20,7 @@ pub(super) fn check(timeline: &Timeline, verdict: &mut Verdict) {
     for hold in &timeline.holds {
         queues.entry((hold.lock.as_str(), hold.epoch)).or_default().push(hold);
     }
-    let mut handovers = Vec::new();
+    let mut handovers: Vec<u64> = Vec::new();
     for ((lock, _), holds) in queues {
         for pair in holds.windows(2) {
             let let_go = pair[0].ended.filter(|_| pair[0].lost.is_none());
