@@ -21,7 +21,6 @@ pub struct Record {
 /// claims; one claim is one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum What {
     /// A worker is about to claim: stamped before anything was dialled, so the claim arrived at the server later.
     Ask {
@@ -203,7 +202,6 @@ pub enum What {
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Death {
     /// It was asked to stop, and did in good order.
     Stopped,

@@ -16,7 +16,6 @@ pub const LONGEST_LEASE_MS: u64 = 2000;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum Class {
     /// All packets between a client and the server vanish.
     CutBoth,
@@ -62,7 +61,6 @@ pub enum Class {
 
 /// What a fault is done to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Target {
     /// A holder that is connected to the server itself.
     DirectHolder,

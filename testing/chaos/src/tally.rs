@@ -168,7 +168,7 @@ fn injections(records: &[Record]) -> Vec<Injection<'_>> {
     let mut injections: BTreeMap<u32, Injection<'_>> = BTreeMap::new();
     for Record { t, what } in records {
         if let What::Injected { fault, class, worker, claim, lock, brief } = what
-            && let Ok(class) = class.parse()
+            && let Ok(class) = class.parse::<Class>()
         {
             let (worker, claim, lock) = (worker.as_deref(), *claim, lock.as_deref());
             let brief = *brief && class.may_be_brief();

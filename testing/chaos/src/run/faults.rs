@@ -59,7 +59,7 @@ impl<'a> Faults<'a> {
         let wanted = |place: &Place| match fault.class.target() {
             Target::DirectHolder => place.proxy.is_none(),
             Target::ProxiedHolder => place.proxy.is_some(),
-            _ => true,
+            Target::Holder | Target::Server => true,
         };
         let Some((place, holder)) = self.keep(lock, wanted, SEARCH) else {
             return Err("no such holder came".to_owned());
@@ -116,7 +116,7 @@ impl<'a> Faults<'a> {
                 self.workers.kill(place)?;
                 let healed = now();
                 // The next one comes when the lock has passed on, or at once.
-                if fault.dice % 2 == 0 {
+                if fault.dice.is_multiple_of(2) {
                     self.expect_grant(&holder.lock, healed);
                 }
                 self.workers.revive(place)?;
@@ -131,7 +131,13 @@ impl<'a> Faults<'a> {
                 self.dark(Some(place), from, to);
                 Ok(Seen { healed: now(), effect: 1 })
             }
-            other => Err(format!("{other} is no fault of a client")),
+            Class::PauseServer
+            | Class::StopServer
+            | Class::CrashServer
+            | Class::CrashGrace
+            | Class::ClockStep
+            | Class::Descriptors
+            | Class::MuteCrowd => Err("that is no fault of a client".to_owned()),
         }
     }
 
@@ -219,7 +225,7 @@ impl<'a> Faults<'a> {
         time: Duration,
         deaf: Option<&Place>,
     ) -> Result<Seen> {
-        let token_file = fault.dice % 2 == 0;
+        let token_file = fault.dice.is_multiple_of(2);
         match fault.class {
             Class::PauseServer => {
                 server.pause()?;
@@ -268,7 +274,19 @@ impl<'a> Faults<'a> {
                 })?;
                 Ok(Seen { healed: now(), effect })
             }
-            other => Err(format!("{other} is no fault of the server")),
+            Class::CutBoth
+            | Class::CutToServer
+            | Class::CutToClient
+            | Class::Loss
+            | Class::Reset
+            | Class::LinkDown
+            | Class::Delay
+            | Class::Stall
+            | Class::HalfClose
+            | Class::ProxyReset
+            | Class::Dribble
+            | Class::KillClient
+            | Class::PauseClient => Err("that is no fault of the server".to_owned()),
         }
     }
 

@@ -74,9 +74,9 @@ fn judge(folder: &Path, classes: &[Class], rounds: u32) -> Result<Judgement> {
     let read = |path: PathBuf| fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()));
     let path = folder.join("history.jsonl");
     let records = history::parse(&read(path.clone())?).map_err(|error| format!("{}, {error}", path.display()))?;
-    let starts = records.iter().filter_map(|record| match record.what {
-        What::Starting { epoch, .. } => Some(epoch),
-        _ => None,
+    let starts = records.iter().filter_map(|record| {
+        let What::Starting { epoch, .. } = record.what else { return None };
+        Some(epoch)
     });
     let audits = starts.map(|epoch| {
         // One that was killed at once has none.

@@ -163,6 +163,6 @@ impl Relay {
 /// Waits until a mode is set; for ever where nobody can set it any more.
 async fn becomes(mode: &mut watch::Receiver<Mode>, wanted: Mode) {
     if mode.wait_for(|mode| *mode == wanted).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

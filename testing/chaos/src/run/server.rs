@@ -21,6 +21,9 @@ use crate::run::world::{PATIENCE, World};
 
 const OPS_PORT: u16 = 7072;
 
+/// The path of a socket has to be short, and /run is the run's own.
+const ADMIN_SOCKET: &str = "/run/monolock-admin.sock";
+
 /// The first frame and a write that nobody reads may take so long.
 const IO_TIMEOUT: &str = "1500ms";
 
@@ -100,7 +103,7 @@ impl ServerPlace {
         command.args(["FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"]).arg(&self.program);
         command.args(["--listen", &format!("{SERVER_IP}:{PORT}"), "--io-timeout", IO_TIMEOUT]);
         command.args(["--ops-listen", &format!("{SERVER_IP}:{OPS_PORT}")]);
-        command.args(["--admin-listen", &format!("unix:{}", self.socket().display())]);
+        command.args(["--admin-listen", &format!("unix:{ADMIN_SOCKET}")]);
         command.arg("--audit-log").arg(self.folder.join(format!("audit-{epoch}.jsonl")));
         command.args(["--max-lease", &format!("{LONGEST_LEASE_MS}ms"), "--start-grace", &format!("{grace_ms}ms")]);
         if token_file {
@@ -143,10 +146,12 @@ impl ServerPlace {
         self.signal(signal)?;
         let Some(mut child) = self.running.take() else { return Err("there is no server".to_owned()) };
         let status = wait(&mut child).ok_or("the server does not end")?;
-        let how = match signal {
-            Signal::SIGKILL => Death::Killed,
-            _ if status.success() => Death::Stopped,
-            _ => Death::ByItself,
+        let how = if signal == Signal::SIGKILL {
+            Death::Killed
+        } else if status.success() {
+            Death::Stopped
+        } else {
+            Death::ByItself
         };
         self.world.note(What::Dead { epoch, how });
         Ok(())
@@ -206,13 +211,15 @@ impl ServerPlace {
         said.is_some_and(|said| (seconds(said) - seconds(SystemTime::now()) - offset_s).abs() < NEAR_S)
     }
 
+    #[expect(clippy::unused_self, reason = "the metrics are those of a server that is there")]
     pub(crate) fn metric(&self, name: &str) -> Result<f64> {
         http::metric(&http::get((SERVER_IP, OPS_PORT), "/metrics")?, name)
     }
 
     /// Locks and sessions, as the admin API says.
+    #[expect(clippy::unused_self, reason = "the counts are those of a server that is there")]
     pub(crate) fn counts(&self) -> Result<(u64, u64)> {
-        let info = http::get_unix(&self.socket(), "/api/info")?;
+        let info = http::get_unix(Path::new(ADMIN_SOCKET), "/api/info")?;
         let info: serde_json::Value = serde_json::from_str(&info).map_err(|error| format!("/api/info: {error}"))?;
         let count = |name: &str| info[name].as_u64().ok_or_else(|| format!("/api/info says no {name}"));
         Ok((count("locks")?, count("sessions")?))
@@ -271,11 +278,6 @@ impl ServerPlace {
     fn pid(&self) -> Result<i32> {
         let child = self.running.as_ref().ok_or("there is no server")?;
         i32::try_from(child.id()).map_err(|error| error.to_string())
-    }
-
-    fn socket(&self) -> PathBuf {
-        // The path of a socket has to be short, and /run is the run's own.
-        PathBuf::from("/run/monolock-admin.sock")
     }
 }
 

@@ -189,7 +189,6 @@ impl Live {
             | What::Dark { .. }
             | What::FaultsOver { .. }
             | What::AtEnd { .. } => {}
-            _ => {}
         }
     }
 }

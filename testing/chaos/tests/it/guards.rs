@@ -73,7 +73,7 @@ fn a_stale_write_must_be_refused_and_a_fresh_one_let_in() {
 
 /// A server with this audit log, and what becomes of it.
 fn audited(lines: &[&str], end: &str) -> String {
-    let lines: String = lines.iter().map(|line| format!("5 audit 1 {line}\n")).collect();
+    let lines: String = lines.iter().map(|line| "5 audit 1 ".to_owned() + line + "\n").collect();
     format!("0 server 1 starts\n{lines} 100 server 1 {end}")
 }
 
