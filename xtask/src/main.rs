@@ -2,6 +2,7 @@
 //!
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
+mod chaos;
 mod fuzz;
 mod mutants;
 mod parts;
@@ -54,6 +55,16 @@ enum Task {
     },
     /// Runs the fuzz targets, which needs a nightly toolchain and cargo-fuzz, and prints what came of it.
     Fuzz(fuzz::Fuzz),
+    /// Puts the real server and real clients under faults, in network namespaces, and checks what they say happened.
+    ///
+    /// Ten minutes, unless `--minutes` says otherwise. What follows `chaos` is handed to the run; `cargo xtask chaos
+    /// --help` tells. `--release` builds so.
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// Arguments of the run.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -68,6 +79,7 @@ fn main() -> ExitCode {
         Task::Mutants(mutants) => mutants.run(),
         Task::Bench { arguments } => bench(&arguments),
         Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Chaos { arguments } => chaos::chaos(&arguments),
     }
 }
 

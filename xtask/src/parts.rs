@@ -71,13 +71,29 @@ const LOGROTATE: Need =
 const FAKETIME: Need =
     Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
 
-const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
+pub(crate) const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
 const PYTHON: Need = Need {
     tool: "python3",
     probe: Probe::Call("python3", &["-c", "import ensurepip, venv"]),
     install: "apt-get install python3 python3-venv",
 };
-const NODE: Need = Need { tool: "npm", probe: Probe::Program("npm"), install: "apt-get install nodejs npm" };
+pub(crate) const NODE: Need = Need { tool: "npm", probe: Probe::Program("npm"), install: "apt-get install nodejs npm" };
+
+const IP: Need = Need { tool: "ip", probe: Probe::Program("ip"), install: "apt-get install iproute2" };
+const PACKET_FILTER: Need = Need {
+    tool: "nft or iptables",
+    probe: Probe::Call("sh", &["-c", "PATH=$PATH:/usr/sbin; command -v nft || command -v iptables"]),
+    install: "apt-get install nftables",
+};
+/// Root may make them, and others where users have namespaces.
+const NAMESPACES: Need = Need {
+    tool: "a namespace of one's own",
+    probe: Probe::Call(
+        "sh",
+        &["-c", "run() { unshare \"$@\" --mount --net --pid --fork true; }; run || run --user --map-root-user"],
+    ),
+    install: "sudo -s",
+};
 
 /// The server that the clients' tests run against.
 const BUILD_SERVER: Step = cargo_with(&["build", "--package", "monolock-bin", "--locked"]);
@@ -236,6 +252,12 @@ pub(crate) const PARTS: &[Part] = &[
             built("release/monolock-sim", &["--seeds", "30000"], "."),
             built("release/monolock-sim", &["--seeds", "10000", "--fresh"], "."),
         ],
+    },
+    Part {
+        name: "chaos",
+        about: "ninety seconds of faults on real processes",
+        needs: &[NAMESPACES, IP, PACKET_FILTER, FAKETIME, GO, PYTHON, NODE],
+        steps: &[cargo_with(&["xtask", "chaos", "--minutes", "1.5"])],
     },
     Part {
         name: "doctests",
