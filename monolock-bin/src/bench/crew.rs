@@ -86,7 +86,9 @@ pub(crate) fn run(plan: &Plan, dialler: &Dialler, progress: &Progress) -> Result
         outcome.tally.add(&tally);
     }
     if let (Some(before), Some(at_end)) = (before, at_end) {
-        thread::sleep(FORGETTING);
+        if plan.scenario == Scenario::Idle {
+            thread::sleep(FORGETTING);
+        }
         outcome.server = Some(ServerUse {
             processor,
             resident_before: before.resident,

@@ -1,6 +1,7 @@
 //! A claim as the generator makes it: frames over a socket and nothing else.
 
 use std::io;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use monolock_core::wire::{ClientFrame, ServerFrame, decode_server};
@@ -13,6 +14,12 @@ use tokio_rustls::client::TlsStream;
 use super::args::Close;
 use super::dial::Dialler;
 use super::failures::FailureKind;
+
+static HEARTBEAT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut frame = Vec::new();
+    ClientFrame::Heartbeat.encode(&mut frame);
+    frame
+});
 
 /// A connection to the server.
 pub(crate) enum Stream {
@@ -77,8 +84,7 @@ impl Claim {
 
     /// Sends a heartbeat and waits for its answer.
     pub(crate) async fn heartbeat(&mut self, patience: Duration) -> Result<(), FailureKind> {
-        // The frame is its type and nothing else, so there is nothing to be encoded.
-        let answer = timeout(patience, self.ask(&[0x02])).await;
+        let answer = timeout(patience, self.ask(&HEARTBEAT)).await;
         answer.map_err(|_elapsed| FailureKind::TimedOut)?.map(|_| ())
     }
 
