@@ -2,6 +2,7 @@
 //!
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
+mod instructions;
 mod parts;
 
 use std::env;
@@ -35,7 +36,13 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
-    /// Measures handover and heartbeat, beside a bare relay and with TLS, audit and metrics: needs a quiet machine.
+    /// Counts the instructions of core operations with valgrind, and compares them with a baseline.
+    Instructions {
+        /// Writes the baseline anew.
+        #[arg(long)]
+        bless: bool,
+    },
+    /// Measures monolock beside its goals, the physical floor and its peers: needs a quiet machine.
     ///
     /// What follows `bench` is handed to the benchmark; `cargo xtask bench --help` tells.
     #[command(disable_help_flag = true)]
@@ -55,13 +62,14 @@ fn main() -> ExitCode {
     match Xtask::parse().task {
         Task::Test { list: true, .. } => list(),
         Task::Test { parts, list: false } => test(&parts),
-        Task::Bench { arguments } => bench(&arguments),
+        Task::Instructions { bless } => ended(instructions::instructions(bless)),
+        Task::Bench { arguments } => ended(bench(&arguments)),
     }
 }
 
 fn list() -> ExitCode {
     for part in PARTS {
-        println!("{:<10} {}", part.name, part.about);
+        println!("{:<12} {}", part.name, part.about);
     }
     ExitCode::SUCCESS
 }
@@ -102,10 +110,15 @@ fn test(chosen: &[&'static Part]) -> ExitCode {
     }
 }
 
-fn bench(arguments: &[String]) -> ExitCode {
-    let mut command = Command::new(parts::cargo());
-    command.args(["run", "--release", "--locked", "--quiet", "--package", "monolock-bench", "--"]).args(arguments);
-    match parts::run(&mut command) {
+/// Builds the released program and the benchmark, and runs it.
+fn bench(arguments: &[String]) -> Result<(), String> {
+    let packages = ["--package", "monolock-bin", "--package", "monolock-bench"];
+    parts::run(Command::new(parts::cargo()).args(["build", "--release", "--locked", "--quiet"]).args(packages))?;
+    parts::run(Command::new(parts::target().join("release/monolock-bench")).args(arguments))
+}
+
+fn ended(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");

@@ -77,6 +77,8 @@ const PYTHON: Need = Need {
     probe: Probe::Call("python3", &["-c", "import ensurepip, venv"]),
     install: "apt-get install python3 python3-venv",
 };
+const VALGRIND: Need =
+    Need { tool: "valgrind", probe: Probe::Program("valgrind"), install: "apt-get install valgrind" };
 const NODE: Need = Need { tool: "npm", probe: Probe::Program("npm"), install: "apt-get install nodejs npm" };
 
 /// The server that the clients' tests run against.
@@ -114,6 +116,12 @@ pub(crate) const PARTS: &[Part] = &[
         about: "unit and integration tests, examples",
         needs: &[],
         steps: &[cargo_with(&["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"])],
+    },
+    Part {
+        name: "instructions",
+        about: "no operation of the core takes more instructions than it did",
+        needs: &[VALGRIND],
+        steps: &[built("debug/xtask", &["instructions"], ".")],
     },
     Part {
         name: "operations",
@@ -286,7 +294,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Part, String> {
 }
 
 /// Where cargo builds, and whatever else is made on the way lies.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let root = env::current_dir().unwrap_or_default();
     root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }

@@ -127,7 +127,9 @@ impl Arena {
     fn hold(&self, number: usize, granted: Instant) {
         let mut state = self.state.lock();
         state.waiting -= 1;
-        if let Some(released) = state.released.take() {
+        if let Some(released) = state.released.take()
+            && !state.over
+        {
             state.contest.handovers.push(granted.saturating_duration_since(released).as_secs_f64() * 1e6);
             state.served.insert(number);
         }

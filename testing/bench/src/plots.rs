@@ -67,7 +67,7 @@ fn bars(row: &Sheet, measure: &str, title: &str, file: &Path) -> Result<(), Stri
 
 fn bars_onto(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &[&Series], title: &str) -> Drawn {
     let text = |size: f64| ("sans-serif", size).into_font().color(&INK);
-    area.draw(&Text::new(title.to_owned(), (8, 8), text(17.0)))?;
+    area.draw(&Text::new(title.to_owned(), (8, 8), text(20.0)))?;
     let largest = series
         .iter()
         .filter_map(|series| series.quartiles)
@@ -96,16 +96,16 @@ fn bars_onto(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &[&Series], titl
             _ => OTHERS,
         };
         let end = length(quartiles.median);
-        area.draw(&Text::new(of.clone(), (8, top + 4), text(14.0)))?;
+        area.draw(&Text::new(of.clone(), (8, top + 4), text(17.0)))?;
         area.draw(&Rectangle::new([(left, top), (end, top + 20)], colour.filled()))?;
         let (lower, upper) = (length(quartiles.lower), length(quartiles.upper));
         area.draw(&PathElement::new([(lower, top + 10), (upper, top + 10)], INK.stroke_width(2)))?;
         let label = figure(quartiles.median, unit);
-        area.draw(&Text::new(label, (end.max(upper) + 8, top + 4), text(14.0)))?;
+        area.draw(&Text::new(label, (end.max(upper) + 8, top + 4), text(17.0)))?;
         top += i32::try_from(LINE).unwrap_or(0);
     }
     if is_logarithmic {
-        area.draw(&Text::new("logarithmic", (i32::try_from(WIDTH).unwrap_or(0) - 90, 10), text(12.0)))?;
+        area.draw(&Text::new("logarithmic", (i32::try_from(WIDTH).unwrap_or(0) - 90, 10), text(15.0)))?;
     }
     area.present()
 }

@@ -10,6 +10,9 @@ use crate::target::{Kind, Target};
 
 const WAITERS: [usize; 4] = [1_000, 5_000, 10_000, 19_000];
 
+/// Clients before those that are counted.
+const FIRST: usize = 100;
+
 /// Handshakes take long, and memory hardly differs from round to round.
 const ROUNDS_OF_TLS: usize = 2;
 
@@ -27,6 +30,8 @@ fn compare(context: &Context, sheet: &mut Sheet, kind: Kind, rounds: usize, most
         let mut points = Vec::new();
         for waiters in WAITERS.map(|waiters| context.many(waiters)) {
             let target = Target::start(kind, &context.programs)?;
+            // Once for nothing: what the first clients make the program load is nobody's memory in particular.
+            load(&context.programs, &target, &format!("idle --connections {FIRST} --duration 1ms"))?;
             let load = load(&context.programs, &target, &format!("idle --connections {waiters} --duration 500ms"))?;
             if load.failures.total > 0.0 {
                 return Err(io::Error::other(format!("{} of {waiters} waiters failed", load.failures.total)));
