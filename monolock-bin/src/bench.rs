@@ -1,8 +1,8 @@
 //! `monolock bench`: a load generator for any server that speaks the protocol.
 //!
-//! Clients are raw frames over sockets, so that the generator is not the limit: no sessions, no timers, no retries. Each
-//! thread has a part of the connections and a runtime of its own; all threads go through the same steps at the same
-//! time ([`crew`]), so what is measured begins when everybody is ready and ends when the last is done.
+//! Clients are raw frames over sockets, so that the generator is not the limit: no sessions, no timers, no retries.
+//! Each thread has a part of the connections and a runtime of its own; all threads go through the same steps at the
+//! same time ([`crew`]), so what is measured begins when everybody is ready and ends when the last is done.
 
 mod args;
 mod crew;

@@ -1,8 +1,8 @@
 //! How many instructions an operation takes, against what it took when the baseline was made.
 //!
-//! Valgrind counts them, so the machine's load does not matter and a change of a few per cent shows. Each case runs twice,
-//! with different numbers of operations; the difference is that of the operations alone. Another compiler makes other
-//! instructions: then the figures are shown and nothing fails.
+//! Valgrind counts them, so the machine's load does not matter and a change of a few per cent shows. Each case runs
+//! twice, with different numbers of operations; the difference is that of the operations alone. Another compiler makes
+//! other instructions: then the figures are shown and nothing fails.
 
 use std::collections::BTreeMap;
 use std::fs;

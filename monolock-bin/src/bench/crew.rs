@@ -1,8 +1,8 @@
 //! The threads that make the load, and their steps in common.
 //!
-//! A round is: get ready, wait for the others, run, wait for the others, clear up. What is measured is the running alone,
-//! from the common start to the end of the last thread. Most scenarios have one round; handover and storm begin rounds as
-//! long as there is time.
+//! A round is: get ready, wait for the others, run, wait for the others, clear up. What is measured is the running
+//! alone, from the common start to the end of the last thread. Most scenarios have one round; handover and storm begin
+//! rounds as long as there is time.
 
 use std::ops::Range;
 use std::sync::Arc;

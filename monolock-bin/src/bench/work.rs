@@ -267,8 +267,8 @@ impl<'a> Schedule<'a> {
 
     /// Waits until the next operation is to begin, and says from when it is measured; `None` when the time is over.
     ///
-    /// An operation that stood back behind a late answer is measured from the instant intended. One that was late because
-    /// a timer was is measured from its real beginning: that is the generator's fault, and told as its lag.
+    /// An operation that stood back behind a late answer is measured from the instant intended. One that was late
+    /// because a timer was is measured from its real beginning: that is the generator's fault, and told as its lag.
     async fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let Some(Pace { first, interval }) = self.pace else { return (now < self.end).then_some(now) };

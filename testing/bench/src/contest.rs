@@ -1,7 +1,8 @@
 //! Handovers among contenders of any kind: monolock, the floor and the peers in one and the same way.
 //!
-//! Each contender has a thread, which asks, blocks until it is granted, and releases when all others wait again. So whoever
-//! is next is woken by the system and by nothing else, and a server that does not promise an order can be measured too.
+//! Each contender has a thread, which asks, blocks until it is granted, and releases when all others wait again. So
+//! whoever is next is woken by the system and by nothing else, and a server that does not promise an order can be
+//! measured too.
 
 use std::collections::HashSet;
 use std::io;

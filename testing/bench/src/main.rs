@@ -1,8 +1,8 @@
 //! Measures monolock beside the physical floor, beside what people would use instead, and beside its goals.
 //!
-//! Servers are processes of their own: monolock the released program, the floors this one, the peers those of Debian. Rounds
-//! go from server to server, and a ratio is taken within a round, so that it stands on a noisy machine too. Load is made by
-//! `monolock bench`, and single events are timed by blocking sockets in this process.
+//! Servers are processes of their own: monolock the released program, the floors this one, the peers those of Debian.
+//! Rounds go from server to server, and a ratio is taken within a round, so that it stands on a noisy machine too. Load
+//! is made by `monolock bench`, and single events are timed by blocking sockets in this process.
 
 mod certificates;
 mod client;

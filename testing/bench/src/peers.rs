@@ -1,9 +1,9 @@
 //! What people would use instead, from Debian's packages, at its best for this purpose.
 //!
-//! Data lies in memory and nothing is synchronised to a disk, since it is not disks that are compared. Redis and PostgreSQL
-//! are spoken to in their own protocols over blocking sockets, as lean as monolock's client here, and PostgreSQL with
-//! prepared statements; etcd by gRPC. Connections stay open: a peer is not charged for connecting, while monolock is, whose
-//! connection is the claim.
+//! Data lies in memory and nothing is synchronised to a disk, since it is not disks that are compared. Redis and
+//! PostgreSQL are spoken to in their own protocols over blocking sockets, as lean as monolock's client here, and
+//! PostgreSQL with prepared statements; etcd by gRPC. Connections stay open: a peer is not charged for connecting,
+//! while monolock is, whose connection is the claim.
 
 mod etcd;
 mod postgres;

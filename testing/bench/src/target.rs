@@ -1,7 +1,7 @@
 //! The measured servers, each a process of its own.
 //!
-//! monolock is the real program as it is released. The floors are this program; where a setting has no flag, this program is
-//! the server too, by the library.
+//! monolock is the real program as it is released. The floors are this program; where a setting has no flag, this
+//! program is the server too, by the library.
 
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::certificates::Certificates;
+use crate::generator::without_own_variables;
 use crate::process::Kept;
 
 /// As monolock has it.
@@ -167,6 +168,7 @@ fn start_monolock(kind: Kind, programs: &Programs) -> io::Result<(Kept, SocketAd
     if kind == Kind::OneWorker {
         command.env("TOKIO_WORKER_THREADS", "1");
     }
+    without_own_variables(&mut command);
     let mut child: Child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let stderr = child.stderr.take().expect("standard error is piped");
     let process = Kept(child);

@@ -1,8 +1,8 @@
 //! Operations of monolock-core, to be run under a tool that counts instructions: `cargo xtask instructions`.
 //!
-//! Called with a case and a number it gets ready for [`MOST`] operations, does so many of them, and ends without clearing up.
-//! So two runs with different numbers differ by the operations alone, and whatever else the process does cancels out. Nothing
-//! depends on a clock, on chance or on the system: the hasher has fixed keys.
+//! Called with a case and a number it gets ready for [`MOST`] operations, does so many of them, and ends without
+//! clearing up. So two runs with different numbers differ by the operations alone, and whatever else the process does
+//! cancels out. Nothing depends on a clock, on chance or on the system: the hasher has fixed keys.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;

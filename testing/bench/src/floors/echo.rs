@@ -1,8 +1,8 @@
 //! A bare echo: each read is answered by one write.
 //!
-//! The first read is taken for an `ACQUIRE` and every later byte for a heartbeat; the answers are `ACQUIRED`, as long as
-//! monolock's are. So one server is the floor of the heartbeat (echo), of the cycle (accept, answer, close) and of the
-//! storm (accept and answer).
+//! The first read is taken for an `ACQUIRE` and every later byte for a heartbeat; the answers are `ACQUIRED`, as long
+//! as monolock's are. So one server is the floor of the heartbeat (echo), of the cycle (accept, answer, close) and of
+//! the storm (accept and answer).
 
 use std::io;
 

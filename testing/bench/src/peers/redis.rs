@@ -1,4 +1,5 @@
-//! Redis: `SET NX PX`, and a script that deletes what is still one's own. Waiting is polling, or listening for the release.
+//! Redis: `SET NX PX`, and a script that deletes what is still one's own. Waiting is polling, or listening for the
+//! release.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What TLS, the audit log and the metrics add to a handover and to a heartbeat: one client thread, which closes one socket
-//! and reads the next.
+//! What TLS, the audit log and the metrics add to a handover and to a heartbeat: one client thread, which closes one
+//! socket and reads the next.
 
 use std::io;
 use std::thread;
