@@ -115,8 +115,8 @@ fn measure(bench: &Bench) -> io::Result<ExitCode> {
     let versions = peers.as_ref().map_or_else(Vec::new, Peers::versions);
     let machine = Machine::look(&programs.monolock, versions);
     let context = Context { programs, peers, rounds, quick: bench.quick };
-    let judges_nothing = bench.quick || rounds < LEAST_ROUNDS;
-    let mut report = Report { machine, rounds, quick: judges_nothing, rows: Vec::new() };
+    let is_trial = bench.quick || rounds < LEAST_ROUNDS;
+    let mut report = Report { machine, rounds, is_trial, rows: Vec::new() };
     let rows: Vec<&Row> = if bench.only.is_empty() { ROWS.iter().collect() } else { bench.only.clone() };
     for (number, row) in rows.iter().enumerate() {
         let start = Instant::now();

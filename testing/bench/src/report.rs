@@ -14,7 +14,7 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) rounds: usize,
     /// Whether it was a trial, which judges nothing.
-    pub(crate) quick: bool,
+    pub(crate) is_trial: bool,
     pub(crate) rows: Vec<Sheet>,
 }
 
@@ -22,13 +22,13 @@ impl Report {
     /// Judgements that are not met, where it is judged.
     pub(crate) fn missed(&self) -> usize {
         let judgements = self.rows.iter().flat_map(|row| &row.judgements);
-        if self.quick { 0 } else { judgements.filter(|judgement| judgement.met == Some(false)).count() }
+        if self.is_trial { 0 } else { judgements.filter(|judgement| judgement.met == Some(false)).count() }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, rounds, quick, rows } = self;
+        let Self { machine, rounds, is_trial, rows } = self;
         writeln!(f, "{} with {} cores, {}", machine.processor, machine.cores, machine.kernel)?;
         writeln!(f, "{}, {}", machine.monolock, machine.rustc)?;
         machine.peers.iter().try_for_each(|peer| writeln!(f, "{peer}"))?;
@@ -37,14 +37,14 @@ impl fmt::Display for Report {
             "load {} at the start, {} at the end; {rounds} rounds",
             machine.load_at_start, machine.load_at_end
         )?;
-        if *quick {
-            writeln!(f, "a quick trial: small, short, and no judgement")?;
+        if *is_trial {
+            writeln!(f, "a trial, which judges nothing: small and short, or of too few rounds")?;
         }
         writeln!(f, "\n{:<72} {:>10} {:>10}   {:<19} verdict", "goals", "goal", "median", "half the rounds")?;
         for row in rows.iter().filter(|row| !row.judgements.is_empty()) {
             writeln!(f, "{} [{}]", row.title, row.id)?;
             for judgement in &row.judgements {
-                write_judgement(f, judgement, *quick)?;
+                write_judgement(f, judgement, *is_trial)?;
             }
         }
         writeln!(f, "\n{:<72} {:>12}   half the rounds", "figures", "median")?;
@@ -63,7 +63,7 @@ impl fmt::Display for Report {
     }
 }
 
-fn write_judgement(f: &mut fmt::Formatter<'_>, judgement: &Judgement, quick: bool) -> fmt::Result {
+fn write_judgement(f: &mut fmt::Formatter<'_>, judgement: &Judgement, is_trial: bool) -> fmt::Result {
     let Judgement { what, unit, goal, quartiles, met } = judgement;
     // A ratio without a base is not of this run: the peers did not run.
     let Some(quartiles) = quartiles else { return Ok(()) };
@@ -73,7 +73,7 @@ fn write_judgement(f: &mut fmt::Formatter<'_>, judgement: &Judgement, quick: boo
         Goal::None => String::new(),
     };
     let verdict = match met {
-        _ if quick => "",
+        _ if is_trial => "",
         Some(true) => "met",
         Some(false) => "MISSED",
         None => "",

@@ -5,6 +5,7 @@ use std::io;
 use super::Context;
 use crate::generator::load;
 use crate::sheet::{Goal, Sheet};
+use crate::statistics::real;
 use crate::target::{Kind, Target};
 
 const KINDS: [Kind; 4] = [Kind::Echo, Kind::Monolock, Kind::Tls, Kind::MutualTls];
@@ -69,11 +70,13 @@ pub(super) fn crowd_of_beats(context: &Context, sheet: &mut Sheet) -> io::Result
             sheet.push("CPU a beat", "µs", of, load.server_process.processor_us_per_operation);
             sheet.push("median latency", "µs", of, load.latency_us.p50);
             sheet.push("beats served", "", of, load.operations / (load.operations + load.failures.total));
-            sheet.push("beats a second", "/s", of, load.operations / load.elapsed_s);
+            let intended = real(connections);
+            sheet.push("share of the intended rate", "", of, load.operations / load.elapsed_s / intended);
         }
     }
     let [floor, ours] = [Kind::Echo.name(), Kind::Monolock.name()];
     sheet.judge_figure("beats served", ours, Goal::AtLeast(1.0));
+    sheet.judge_figure("share of the intended rate", ours, Goal::AtLeast(0.99));
     sheet.judge_ratio("CPU a beat", ours, floor, Goal::AtMost(1.15));
     Ok(())
 }
