@@ -18,6 +18,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::acl::AclCommand;
 use crate::argv;
+use crate::bench::{BENCH_HELP, BenchArgs};
 use crate::failure::{Failure, USAGE};
 use crate::operations::{LimitArgs, OversightArgs, SecurityArgs};
 use crate::value::{
@@ -57,6 +58,12 @@ pub(crate) enum Command {
     /// Look into an access-control list
     #[command(subcommand)]
     Acl(AclCommand),
+
+    /// Put load on a server, and tell latency, throughput and failures
+    ///
+    /// A load generator for any monolock server: raw frames over many connections, from several threads.
+    #[command(after_long_help = BENCH_HELP)]
+    Bench(Box<BenchArgs>),
 
     /// Watch locks change hands: a stop, a crash and a hang, in a few seconds
     ///

@@ -7,6 +7,7 @@
 
 mod acl;
 mod argv;
+mod bench;
 mod cli;
 mod demo;
 mod demo_worker;
@@ -46,6 +47,7 @@ fn dispatch() -> Result<ExitCode, Failure> {
         Request::Run(Command::Run(args)) => run::run(&args),
         Request::Run(Command::Acl(AclCommand::Check(args))) => acl::check(&args),
         Request::Run(Command::Exec(args)) => exec::exec(&args),
+        Request::Run(Command::Bench(args)) => bench::bench(&args),
         Request::Run(Command::Demo(args)) => demo::demo(&args),
         Request::Run(Command::DemoWorker(args)) => demo_worker::work(args),
     }

@@ -4,6 +4,7 @@
 
 mod chaos;
 mod fuzz;
+mod instructions;
 mod mutants;
 mod parts;
 
@@ -44,7 +45,13 @@ enum Task {
     /// A finder is a test or the simulator. All run first where there is nothing to find. Ends with a table of what was
     /// found, and fails if a mutant lives.
     Mutants(Mutants),
-    /// Measures handover and heartbeat, beside a bare relay and with TLS, audit and metrics: needs a quiet machine.
+    /// Counts the instructions of core operations with valgrind, and compares them with a baseline.
+    Instructions {
+        /// Writes the baseline anew.
+        #[arg(long)]
+        bless: bool,
+    },
+    /// Measures monolock beside its goals, the physical floor and its peers: needs a quiet machine.
     ///
     /// What follows `bench` is handed to the benchmark; `cargo xtask bench --help` tells.
     #[command(disable_help_flag = true)]
@@ -77,15 +84,16 @@ fn main() -> ExitCode {
         Task::Test { list: true, .. } => list(),
         Task::Test { parts, list: false } => test(&parts),
         Task::Mutants(mutants) => mutants.run(),
-        Task::Bench { arguments } => bench(&arguments),
+        Task::Bench { arguments } => ended(bench(&arguments)),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Chaos { arguments } => chaos::chaos(&arguments),
+        Task::Instructions { bless } => ended(instructions::instructions(bless)),
     }
 }
 
 fn list() -> ExitCode {
     for part in PARTS {
-        println!("{:<10} {}", part.name, part.about);
+        println!("{:<12} {}", part.name, part.about);
     }
     ExitCode::SUCCESS
 }
@@ -126,10 +134,15 @@ fn test(chosen: &[&'static Part]) -> ExitCode {
     }
 }
 
-fn bench(arguments: &[String]) -> ExitCode {
-    let mut command = Command::new(parts::cargo());
-    command.args(["run", "--release", "--locked", "--quiet", "--package", "monolock-bench", "--"]).args(arguments);
-    match parts::run(&mut command) {
+/// Builds the released program and the benchmark, and runs it.
+fn bench(arguments: &[String]) -> Result<(), String> {
+    let packages = ["--package", "monolock-bin", "--package", "monolock-bench"];
+    parts::run(Command::new(parts::cargo()).args(["build", "--release", "--locked", "--quiet"]).args(packages))?;
+    parts::run(Command::new(parts::target().join("release/monolock-bench")).args(arguments))
+}
+
+fn ended(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");

@@ -94,6 +94,8 @@ const NAMESPACES: Need = Need {
     ),
     install: "sudo -s",
 };
+const VALGRIND: Need =
+    Need { tool: "valgrind", probe: Probe::Program("valgrind"), install: "apt-get install valgrind" };
 
 /// The server that the clients' tests run against.
 const BUILD_SERVER: Step = cargo_with(&["build", "--package", "monolock-bin", "--locked"]);
@@ -147,6 +149,12 @@ pub(crate) const PARTS: &[Part] = &[
         about: "the server's concurrency, in thousands of interleavings",
         needs: &[],
         steps: &[cargo_with(&["test", "--package", "monolock-model", "--test", "model", "--locked"])],
+    },
+    Part {
+        name: "instructions",
+        about: "no operation of the core takes more instructions than it did",
+        needs: &[VALGRIND],
+        steps: &[built("debug/xtask", &["instructions"], ".")],
     },
     Part {
         name: "operations",

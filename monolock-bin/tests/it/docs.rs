@@ -82,7 +82,7 @@ fn settings(command: &str) -> BTreeSet<Setting> {
     settings.into_iter().collect()
 }
 
-const COMMANDS: [&str; 4] = ["serve", "run", "demo", "acl check"];
+const COMMANDS: [&str; 5] = ["serve", "run", "bench", "demo", "acl check"];
 
 #[test]
 fn each_setting_stands_on_the_page_with_its_variable_and_its_default() {

@@ -4,6 +4,7 @@
 
 mod access_list;
 mod audit;
+mod bench;
 mod command_line;
 mod demo;
 mod docs;

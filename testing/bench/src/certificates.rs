@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{error, fs};
 
-use monolock_net::TlsFiles;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
 
@@ -30,16 +30,36 @@ impl Certificates {
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
+
+    pub(crate) fn authority_file(&self) -> PathBuf {
+        authority_file(self.directory())
+    }
+
+    pub(crate) fn certificate_file(&self) -> PathBuf {
+        certificate_file(self.directory())
+    }
+
+    pub(crate) fn key_file(&self) -> PathBuf {
+        key_file(self.directory())
+    }
+
+    pub(crate) fn client_certificate_file(&self) -> PathBuf {
+        client_certificate_file(self.directory())
+    }
+
+    pub(crate) fn client_key_file(&self) -> PathBuf {
+        client_key_file(self.directory())
+    }
 }
 
-/// The files that a server of the run is told.
-pub(crate) fn tls_files(directory: &Path) -> TlsFiles {
-    TlsFiles { certificate: certificate_file(directory), key: key_file(directory), client_ca: None }
-}
-
-/// The same, with the authority of the clients.
-pub(crate) fn mutual_tls_files(directory: &Path) -> TlsFiles {
-    TlsFiles { client_ca: Some(authority_file(directory)), ..tls_files(directory) }
+/// What a client needs that shows no certificate, from the authority's file.
+pub(crate) fn anonymous_client(authority: &Path) -> io::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_file(authority).map_err(io::Error::other)?;
+    roots.add(certificate).map_err(io::Error::other)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    Ok(builder.map_err(io::Error::other)?.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// Writes the server's files, and gives the client's side: it shows its certificate where it is asked for one.
@@ -59,6 +79,8 @@ fn make(directory: &Path) -> Result<ClientConfig, Box<dyn error::Error + Send + 
     let mut client = CertificateParams::default();
     client.distinguished_name = named("monolock-bench client");
     let client = client.signed_by(&client_key, &authority)?;
+    fs::write(client_certificate_file(directory), client.pem())?;
+    fs::write(client_key_file(directory), client_key.serialize_pem())?;
     let client_key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(client_key.serialize_der()));
 
     let mut roots = RootCertStore::empty();
@@ -86,4 +108,12 @@ fn certificate_file(directory: &Path) -> PathBuf {
 
 fn key_file(directory: &Path) -> PathBuf {
     directory.join("server.key")
+}
+
+fn client_certificate_file(directory: &Path) -> PathBuf {
+    directory.join("client.pem")
+}
+
+fn client_key_file(directory: &Path) -> PathBuf {
+    directory.join("client.key")
 }

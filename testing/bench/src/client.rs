@@ -1,4 +1,4 @@
-//! The measuring client: blocking sockets and one thread, so that nothing but the server is measured.
+//! The measuring client: blocking sockets, so that nothing but the server is measured.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -10,33 +10,42 @@ use monolock_core::{Lease, LockNameRef};
 use rustls::{ClientConnection, StreamOwned};
 use socket2::SockRef;
 
-use crate::target::Target;
+use crate::target::Address;
 
-/// A claim on the one lock that is measured. Dropped, it is released.
+/// What does not come in so long does not come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A claim on a lock. Dropped, it is released.
 pub(crate) struct Claim(Box<dyn Stream>);
 
-trait Stream: Read + Write {}
+trait Stream: Read + Write + Send {}
 
-impl<T: Read + Write> Stream for T {}
+impl<T: Read + Write + Send> Stream for T {}
 
 impl Claim {
-    /// Connects, with TLS where the server wants it, and asks for the lock.
-    pub(crate) fn make(server: &Target) -> io::Result<Self> {
-        let socket = TcpStream::connect(server.address)?;
+    /// Connects, with TLS where the server wants it, and asks for the one lock that is measured.
+    pub(crate) fn make(server: &Address) -> io::Result<Self> {
+        Self::make_with(server, "bench", Lease::MAX)
+    }
+
+    /// The same of another lock, with another lease.
+    pub(crate) fn make_with(server: &Address, name: &str, lease: Lease) -> io::Result<Self> {
+        let socket = TcpStream::connect(server.socket)?;
         socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
         // Closing sends a reset, so that no port of a past round is kept from the next.
         SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
         let mut stream: Box<dyn Stream> = match &server.tls {
             None => Box::new(socket),
             Some(config) => {
-                let name = server.address.ip().into();
+                let name = server.socket.ip().into();
                 let connection = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
                 Box::new(StreamOwned::new(connection, socket))
             }
         };
-        let name = LockNameRef::new("bench").expect("the name is valid");
+        let name = LockNameRef::new(name).map_err(io::Error::other)?;
         let mut frame = Vec::new();
-        ClientFrame::Acquire { lease: Lease::MAX, name }.encode(&mut frame);
+        ClientFrame::Acquire { lease, name }.encode(&mut frame);
         stream.write_all(&frame)?;
         stream.flush()?;
         Ok(Self(stream))
@@ -50,22 +59,29 @@ impl Claim {
     }
 
     pub(crate) fn expect_waiting(&mut self) -> io::Result<()> {
-        match decode_server(&self.read::<1>()?) {
-            Ok(Some((ServerFrame::Waiting, _))) => Ok(()),
-            other => Err(io::Error::other(format!("WAITING was expected, and {other:?} came"))),
-        }
+        if self.is_granted()? { Err(unexpected("WAITING", "ACQUIRED")) } else { Ok(()) }
     }
 
     pub(crate) fn expect_acquired(&mut self) -> io::Result<()> {
-        match decode_server(&self.read::<9>()?) {
-            Ok(Some((ServerFrame::Acquired { .. }, _))) => Ok(()),
-            other => Err(io::Error::other(format!("ACQUIRED was expected, and {other:?} came"))),
-        }
+        if self.is_granted()? { Ok(()) } else { Err(unexpected("ACQUIRED", "WAITING")) }
     }
 
-    fn read<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let mut frame = [0; N];
-        self.0.read_exact(&mut frame)?;
-        Ok(frame)
+    /// The next answer: `ACQUIRED`, or else `WAITING`.
+    pub(crate) fn is_granted(&mut self) -> io::Result<bool> {
+        let mut frame = [0; 9];
+        self.0.read_exact(&mut frame[..1])?;
+        match decode_server(&frame[..1]) {
+            Ok(Some((ServerFrame::Waiting, _))) => return Ok(false),
+            Ok(None) => self.0.read_exact(&mut frame[1..])?,
+            other => return Err(unexpected("WAITING or ACQUIRED", &format!("{other:?}"))),
+        }
+        match decode_server(&frame) {
+            Ok(Some((ServerFrame::Acquired { .. }, _))) => Ok(true),
+            other => Err(unexpected("ACQUIRED", &format!("{other:?}"))),
+        }
     }
+}
+
+fn unexpected(expected: &str, came: &str) -> io::Error {
+    io::Error::other(format!("{expected} was expected, and {came} came"))
 }

@@ -1,55 +1,101 @@
-//! Measures monolock: the handover beside the floor, and what operations add to it and to a heartbeat.
+//! Measures monolock beside the physical floor, beside what people would use instead, and beside its goals.
 //!
-//! The floor is the relay: the least that a FIFO lock over TCP can be. All servers are processes of this very program
-//! with the same runtime; the same client measures all, in interleaved rounds of one run, so that the ratios stand on a
-//! noisy machine too.
+//! Servers are processes of their own: monolock the released program, the floors this one, the peers those of Debian.
+//! Rounds go from server to server, and a ratio is taken within a round, so that it stands on a noisy machine too. Load
+//! is made by `monolock bench`, and single events are timed by blocking sockets in this process.
 
 mod certificates;
 mod client;
-mod measure;
-mod relay;
+mod contest;
+mod floors;
+mod generator;
+mod machine;
+mod peers;
+mod plots;
+mod process;
+mod report;
+mod rows;
+mod sheet;
+mod statistics;
 mod target;
 
-use std::io;
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
 use crate::certificates::Certificates;
-use crate::measure::{Measure, Pace};
-use crate::target::{Kind, Target};
+use crate::client::Claim;
+use crate::machine::Machine;
+use crate::peers::Peers;
+use crate::report::Report;
+use crate::rows::{Context, ROWS, Row};
+use crate::target::{Address, Kind, Programs};
 
-/// Measures monolock beside the physical floor, and with its operations beside itself without.
+/// Measures monolock beside the physical floor, and beside its goals.
+///
+/// Wants a quiet machine. The status is 1 where a goal is missed.
 #[derive(Parser)]
 #[command(max_term_width = 100)]
 struct Bench {
     #[command(subcommand)]
     role: Option<Role>,
-    /// Rounds; each measures each server once.
-    #[arg(long, default_value_t = 25)]
-    rounds: usize,
-    /// Handovers, and heartbeats, of one round at full pace; with rests it is a fifth.
-    #[arg(long, default_value_t = 500)]
-    handovers: usize,
+    /// Rounds; each measures each server once. Fewer than five judge nothing
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Also measures Redis, etcd and PostgreSQL
+    #[arg(long)]
+    peers: bool,
+    /// Only these rows; may be given several times
+    #[arg(long, value_name = "ROW", value_parser = rows::find)]
+    only: Vec<&'static Row>,
+    /// Small, short, and one round: to see that it works. Judges nothing
+    #[arg(long)]
+    quick: bool,
+    /// Also writes everything into this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also draws plots into this directory
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// The released program, where it does not lie beside this one
+    #[arg(long, value_name = "FILE")]
+    monolock: Option<PathBuf>,
+    /// Lists the rows and does nothing
+    #[arg(long)]
+    list: bool,
 }
 
 #[derive(Subcommand)]
 enum Role {
     /// Is one of the measured servers; says its address, and ends with its standard input.
     #[command(hide = true)]
-    Serve { kind: Kind, directory: PathBuf },
+    Serve { kind: Kind },
+    /// Holds the lock until it is killed.
+    #[command(hide = true)]
+    Hold { server: SocketAddr, authority: Option<PathBuf> },
 }
 
 fn main() -> ExitCode {
-    let Bench { role, rounds, handovers } = Bench::parse();
-    let outcome = match role {
-        Some(Role::Serve { kind, directory }) => target::serve(kind, &directory),
-        None => compare(rounds.max(1), handovers.max(1)),
+    let mut bench = Bench::parse();
+    let outcome = match bench.role.take() {
+        Some(Role::Serve { kind }) => target::serve(kind).map(|()| ExitCode::SUCCESS),
+        Some(Role::Hold { server, authority }) => hold(server, authority.as_deref()).map(|()| ExitCode::SUCCESS),
+        None if bench.list => {
+            for Row { id, title, .. } in ROWS {
+                println!("{id:<18} {title}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        None => measure(&bench),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("monolock-bench: {error}");
             ExitCode::FAILURE
@@ -57,83 +103,51 @@ fn main() -> ExitCode {
     }
 }
 
-fn compare(rounds: usize, count: usize) -> io::Result<()> {
-    let certificates = Certificates::make()?;
-    let targets: Vec<Target> =
-        Kind::ALL.iter().map(|kind| Target::start(*kind, &certificates)).collect::<io::Result<_>>()?;
-    println!("{:<42} {:>10} {:>7}   half the rounds  beside", "", "median", "ratio");
-    for measure in Measure::ALL {
-        for pace in Pace::ALL {
-            println!("{measure}, {pace}");
-            let targets: Vec<&Target> = targets.iter().filter(|target| measure.knows(target.kind)).collect();
-            report(&measure_rounds(measure, pace, &targets, rounds, count)?);
+/// Rounds below which nothing is judged.
+const LEAST_ROUNDS: usize = 5;
+
+fn measure(bench: &Bench) -> io::Result<ExitCode> {
+    let monolock = bench.monolock.clone().map_or_else(generator::released_program, Ok)?;
+    monolock_net::raise_descriptor_limit()?;
+    let programs = Programs { monolock, certificates: Certificates::make()? };
+    let peers = if bench.peers { Some(Peers::start()?) } else { None };
+    let rounds = if bench.quick { 1 } else { usize::from(bench.rounds) };
+    let versions = peers.as_ref().map_or_else(Vec::new, Peers::versions);
+    let machine = Machine::look(&programs.monolock, versions);
+    let context = Context { programs, peers, rounds, quick: bench.quick };
+    let is_trial = bench.quick || rounds < LEAST_ROUNDS;
+    let mut report = Report { machine, rounds, is_trial, rows: Vec::new() };
+    let rows: Vec<&Row> = if bench.only.is_empty() { ROWS.iter().collect() } else { bench.only.clone() };
+    for (number, row) in rows.iter().enumerate() {
+        let start = Instant::now();
+        eprint!("{}/{} {} ", number + 1, rows.len(), row.id);
+        report.rows.push(row.run(&context)?);
+        eprintln!("{:.1} s", start.elapsed().as_secs_f64());
+    }
+    report.machine.look_again();
+    if let Some(file) = &bench.json {
+        fs::write(file, serde_json::to_vec_pretty(&report)?)?;
+    }
+    if let Some(directory) = &bench.plots {
+        plots::draw(&report, directory)?;
+    }
+    // Whoever closes the pipe has read enough.
+    let _ = writeln!(io::stdout(), "{report}");
+    match report.missed() {
+        0 => Ok(ExitCode::SUCCESS),
+        missed => {
+            eprintln!("{missed} goals are missed");
+            Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Holds the lock until standard input ends, or this process does.
+fn hold(server: SocketAddr, authority: Option<&Path>) -> io::Result<()> {
+    let tls = authority.map(certificates::anonymous_client).transpose()?.map(Arc::new);
+    let mut claim = Claim::make(&Address { socket: server, tls })?;
+    claim.expect_acquired()?;
+    println!("held");
+    let _ = io::stdin().read(&mut [0]);
     Ok(())
-}
-
-/// What a server took, round by round.
-struct Series {
-    kind: Kind,
-    medians: Vec<Duration>,
-}
-
-fn measure_rounds(
-    measure: Measure,
-    pace: Pace,
-    targets: &[&Target],
-    rounds: usize,
-    count: usize,
-) -> io::Result<Vec<Series>> {
-    let mut series: Vec<Series> =
-        targets.iter().map(|target| Series { kind: target.kind, medians: Vec::new() }).collect();
-    for target in targets {
-        // Once for nothing: caches, branch predictors and the allocator's pools.
-        measure.take(target, pace, count / 10 + 1)?;
-    }
-    for _ in 0..rounds {
-        for (series, target) in series.iter_mut().zip(targets) {
-            series.medians.push(measure.take(target, pace, count)?);
-        }
-    }
-    Ok(series)
-}
-
-fn report(all: &[Series]) {
-    for Series { kind, medians } in all {
-        let base = kind.base().and_then(|base| all.iter().find(|series| series.kind == base));
-        let kind = kind.to_string();
-        let time = median(medians.clone());
-        match base {
-            None => println!("  {kind:<40} {time:>10.1?}"),
-            Some(base) => {
-                let Ratios { lower, median, upper } = Ratios::of(medians, &base.medians);
-                let spread = format!("{lower:.2} to {upper:.2}");
-                println!("  {kind:<40} {time:>10.1?} {median:>7.2}   {spread:<16} {}", base.kind);
-            }
-        }
-    }
-}
-
-/// Of each round by itself, so that what disturbs a round disturbs both sides; half of them lie from `lower` to
-/// `upper`.
-struct Ratios {
-    lower: f64,
-    median: f64,
-    upper: f64,
-}
-
-impl Ratios {
-    fn of(medians: &[Duration], base: &[Duration]) -> Self {
-        let ratio = |(ours, base): (&Duration, &Duration)| ours.as_secs_f64() / base.as_secs_f64();
-        let mut ratios: Vec<f64> = medians.iter().zip(base).map(ratio).collect();
-        ratios.sort_unstable_by(f64::total_cmp);
-        let [lower, median, upper] = [1, 2, 3].map(|quarter| ratios[(ratios.len() - 1) * quarter / 4]);
-        Self { lower, median, upper }
-    }
-}
-
-fn median(mut durations: Vec<Duration>) -> Duration {
-    durations.sort_unstable();
-    durations[durations.len() / 2]
 }

@@ -49,9 +49,13 @@ async fn relay(stream: TcpStream, queue: &Queue) -> io::Result<()> {
     while reader.read(&mut byte).await.is_ok_and(|bytes| bytes > 0) {}
     let next = {
         let mut queue = queue.lock();
-        let was_first = queue.front().is_some_and(|first| Arc::ptr_eq(first, &writer));
-        queue.retain(|other| !Arc::ptr_eq(other, &writer));
-        was_first.then(|| queue.front().cloned()).flatten()
+        if queue.front().is_some_and(|first| Arc::ptr_eq(first, &writer)) {
+            queue.pop_front();
+            queue.front().cloned()
+        } else {
+            queue.retain(|other| !Arc::ptr_eq(other, &writer));
+            None
+        }
     };
     if let Some(next) = next {
         next.try_write(&acquired())?;

@@ -1,0 +1,128 @@
+//! The slowest heartbeats while something else goes on, beside those of a quiet moment before.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Context;
+use super::crowd::{Until, crowd};
+use crate::generator::{background_load, load};
+use crate::sheet::{Goal, Sheet};
+use crate::statistics::real;
+use crate::target::{Kind, Target};
+
+const TAIL: &str = "p99.9";
+const QUIET: &str = "quiet";
+const DISTURBED: &str = "disturbed";
+
+const LEASES: usize = 10_000;
+const LISTED: usize = 15_000;
+const HANDSHAKES_A_SECOND: usize = 1000;
+
+/// How long the crowd has to come together before its leases end.
+const GATHERING: Duration = Duration::from_secs(5);
+
+fn probe(context: &Context, target: &Target, sheet: &mut Sheet, of: &str) -> io::Result<()> {
+    let arguments = format!("heartbeat --connections 10 --rate 2000 --duration {}", context.milliseconds(3000));
+    let load = load(&context.programs, target, &arguments)?;
+    sheet.push(TAIL, "µs", of, load.latency_us.p99_9);
+    sheet.push("p50", "µs", of, load.latency_us.p50);
+    sheet.push("failures", "", of, load.failures.total);
+    Ok(())
+}
+
+fn judge(sheet: &mut Sheet) {
+    sheet.judge_ratio(TAIL, DISTURBED, QUIET, Goal::AtMost(3.0));
+}
+
+pub(super) fn expiry(context: &Context, sheet: &mut Sheet) -> io::Result<()> {
+    let target = Target::start(Kind::Monolock, &context.programs)?;
+    for _ in 0..context.rounds {
+        probe(context, &target, sheet, QUIET)?;
+        let end = Instant::now() + GATHERING;
+        let crowd = crowd(&target.address, context.many(LEASES), Until::Then(end))?;
+        // The leases end in the middle of what is measured.
+        let half = Duration::from_millis(if context.quick { 300 } else { 1500 });
+        thread::sleep(end.saturating_duration_since(Instant::now()).saturating_sub(half));
+        probe(context, &target, sheet, DISTURBED)?;
+        drop(crowd);
+    }
+    judge(sheet);
+    Ok(())
+}
+
+pub(super) fn listing(context: &Context, sheet: &mut Sheet) -> io::Result<()> {
+    let target = Target::start(Kind::Operations, &context.programs)?;
+    let admin = target.admin.ok_or_else(|| io::Error::other("the server has no admin API"))?;
+    let crowd = crowd(&target.address, context.many(LISTED), Until::Later)?;
+    for _ in 0..context.rounds {
+        probe(context, &target, sheet, QUIET)?;
+        let (over, listed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let reading = thread::spawn({
+            let (over, listed) = (Arc::clone(&over), Arc::clone(&listed));
+            move || {
+                while !over.load(Ordering::Relaxed) {
+                    listed.fetch_add(list_all(admin)?, Ordering::Relaxed);
+                }
+                Ok::<_, io::Error>(())
+            }
+        });
+        let probed = probe(context, &target, sheet, DISTURBED);
+        over.store(true, Ordering::Relaxed);
+        reading.join().map_err(|_| io::Error::other("the listing has panicked"))??;
+        probed?;
+        sheet.push("locks listed", "", DISTURBED, real(listed.load(Ordering::Relaxed)));
+    }
+    drop(crowd);
+    judge(sheet);
+    Ok(())
+}
+
+/// Reads all pages of the list, and says how many locks were on them.
+fn list_all(admin: SocketAddr) -> io::Result<usize> {
+    let mut listed = 0;
+    let mut after = None;
+    loop {
+        let from = after.map_or_else(String::new, |name: String| format!("&after={}", name.replace('/', "%2F")));
+        let page = get(admin, &format!("/api/locks?limit=10000{from}"))?;
+        listed += page["locks"].as_array().map_or(0, Vec::len);
+        match page["next"].as_str() {
+            Some(next) => after = Some(next.to_owned()),
+            None => return Ok(listed),
+        }
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> io::Result<Value> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    let head = head.ok_or_else(|| io::Error::other("the admin API sent no answer"))?;
+    if !answer.starts_with(b"HTTP/1.1 200 ") {
+        return Err(io::Error::other(format!("{path}: {}", String::from_utf8_lossy(&answer[..head]))));
+    }
+    serde_json::from_slice(&answer[head + 4..]).map_err(io::Error::from)
+}
+
+pub(super) fn handshakes(context: &Context, sheet: &mut Sheet) -> io::Result<()> {
+    let target = Target::start(Kind::Tls, &context.programs)?;
+    for _ in 0..context.rounds {
+        probe(context, &target, sheet, QUIET)?;
+        let arguments = format!("cycle --connections 50 --rate {HANDSHAKES_A_SECOND} --duration 1m");
+        let background = background_load(&context.programs, &target, &arguments)?;
+        thread::sleep(Duration::from_millis(300));
+        let probed = probe(context, &target, sheet, DISTURBED);
+        drop(background);
+        probed?;
+    }
+    judge(sheet);
+    sheet.notes.push("the handshakes' client sides run on the same two cores".to_owned());
+    Ok(())
+}
