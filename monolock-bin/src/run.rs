@@ -26,8 +26,8 @@ use crate::own;
 /// Who waits less does not want to read about it.
 const NOTICE_AFTER: Duration = Duration::from_millis(250);
 
-/// New attempts after the first are spread over so long, or the restart of a server becomes a storm (`PROTOCOL.md`,
-/// "What a client must do").
+/// New attempts after the first are spread over so long, or the restart of a server becomes a storm
+/// (`docs/protocol.md`, "What a client must do").
 const SPREAD: Duration = Duration::from_millis(100);
 
 /// The longest time between SIGTERM and SIGKILL, however long the lease.

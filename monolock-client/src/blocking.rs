@@ -45,7 +45,7 @@ const SLICE: Duration = Duration::from_millis(20);
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every
-/// claim on a lock is a connection (`PROTOCOL.md`, "one session"), with a thread to keep it.
+/// claim on a lock is a connection (`docs/protocol.md`, "one session"), with a thread to keep it.
 #[derive(Clone, Debug)]
 pub struct Client {
     handle: Handle,

@@ -34,7 +34,7 @@ use crate::signal::Signal;
 use crate::transport::{Connection, Transport};
 
 /// A client of one server, or of several addresses of one. Cheap to clone; it keeps no connection of its own: every
-/// claim on a lock is a connection (`PROTOCOL.md`, "one session").
+/// claim on a lock is a connection (`docs/protocol.md`, "one session").
 ///
 /// Its calls need a tokio runtime with I/O and time enabled. Every future is cancel-safe: dropping it closes what it
 /// had opened, at once, and leaves no task behind.

@@ -97,7 +97,7 @@ impl Error {
     }
 
     /// Whether the same call may succeed later without anybody changing it. Codes from 0x10 up never are: the same
-    /// bytes fail again (`PROTOCOL.md`, "Errors").
+    /// bytes fail again (`docs/protocol.md`, "Errors").
     pub fn is_retryable(&self) -> bool {
         match &*self.0 {
             Cause::Unreachable { .. } | Cause::Contended { .. } | Cause::WaitTimeout { .. } => true,

@@ -41,7 +41,7 @@
 //!
 //! There are two clients with one vocabulary: the async `Client` on tokio (feature `tokio`, on by default) and
 //! [`blocking::Client`] on plain threads, which needs no runtime. Both move bytes for one pure [`session::Session`],
-//! which keeps the rules of the protocol (`PROTOCOL.md`, "What a client must do").
+//! which keeps the rules of the protocol (`docs/protocol.md`, "What a client must do").
 //!
 //! # What is promised
 //!

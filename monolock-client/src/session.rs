@@ -1,4 +1,4 @@
-//! The one place that knows the rules of a session, as a client must keep them (`PROTOCOL.md`, "What a client must
+//! The one place that knows the rules of a session, as a client must keep them (`docs/protocol.md`, "What a client must
 //! do").
 //!
 //! [`Session`] is pure: it opens no socket, reads no clock and draws no randomness, so the drivers and the simulator

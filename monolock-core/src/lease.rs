@@ -1,7 +1,7 @@
 //! Leases: how long a session may be silent before its claim ends.
 //!
-//! The client chooses it; the wire carries whole milliseconds in a u32 (`PROTOCOL.md`, "Frames"). A [`Lease`] is never
-//! zero and always fits, so what is sent is exactly what was asked for.
+//! The client chooses it; the wire carries whole milliseconds in a u32 (`docs/protocol.md`, "Frames"). A [`Lease`] is
+//! never zero and always fits, so what is sent is exactly what was asked for.
 
 use core::fmt;
 use core::num::NonZeroU32;

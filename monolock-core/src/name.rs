@@ -1,6 +1,6 @@
 //! Names of locks: the one type that proves a name valid.
 //!
-//! A name is 1 to 255 bytes of UTF-8, taken raw: case-sensitive, never trimmed, never normalised (`PROTOCOL.md`,
+//! A name is 1 to 255 bytes of UTF-8, taken raw: case-sensitive, never trimmed, never normalised (`docs/protocol.md`,
 //! "Frames"). Whoever holds a [`LockName`] or a [`LockNameRef`] need not check again.
 
 use alloc::sync::Arc;

@@ -1,7 +1,7 @@
 //! Fencing tokens: one strictly rising sequence for all locks of a server.
 //!
-//! The rule is `max(last + 1, unix_second << 20)` (`PROTOCOL.md`, "Tokens"). No two grants share a token and a later
-//! grant has the larger one, whatever thread it came from.
+//! The rule is `max(last + 1, unix_second << 20)` (`docs/protocol.md`, "Tokens"). No two grants share a token and a
+//! later grant has the larger one, whatever thread it came from.
 
 use core::fmt;
 use core::num::NonZeroU64;

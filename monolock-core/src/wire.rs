@@ -2,8 +2,8 @@
 //!
 //! Decoding is incremental and copies nothing: it looks at the bytes that have come, answers as soon as they decide
 //! (about a name, once it is whole), and never asks for a byte that a frame does not need. Where a frame is wrong in
-//! several ways, the first wrong field in the order of its bytes decides (`PROTOCOL.md`, "Errors"). This module knows
-//! nothing of engines and sessions beyond [`Phase`].
+//! several ways, the first wrong field in the order of its bytes decides (`docs/protocol.md`, "Errors"). This module
+//! knows nothing of engines and sessions beyond [`Phase`].
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -217,7 +217,7 @@ impl ErrorCode {
     /// The lease is longer than the operator allows.
     pub const LEASE_TOO_LONG: Self = Self(0x19);
 
-    /// What the code asks of the client: by the range, never by a list (`PROTOCOL.md`, "Errors").
+    /// What the code asks of the client: by the range, never by a list (`docs/protocol.md`, "Errors").
     pub const fn class(self) -> ErrorClass {
         if self.0 < 0x10 { ErrorClass::ServerCondition } else { ErrorClass::ClientError }
     }

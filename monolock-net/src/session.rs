@@ -22,7 +22,7 @@ use crate::shared::Shared;
 const READ_BYTES: usize = 128;
 
 /// How long, at the most, a client that was sent an `ERROR` is listened to. Closing at once would make the kernel send
-/// a reset, which destroys the `ERROR` on its way (`PROTOCOL.md`, "Errors").
+/// a reset, which destroys the `ERROR` on its way (`docs/protocol.md`, "Errors").
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// How much, at the most, is read and thrown away in that time.

@@ -4,7 +4,8 @@
 //! [`clock`](crate::clock) and through the audit log's [`sink`](crate::audit_sink). `testing/model` gives these four
 //! another inside and compiles the rest of the session's path a second time, as it stands: `connection`, `outbox`,
 //! `shards`, `session`, `shared`, `limits`, `administration`, `witness` and `audit`. There a scheduler chooses every
-//! step that one task can notice of another, so these modules take locks, atomics and wakers from here and nowhere else.
+//! step that one task can notice of another, so these modules take locks, atomics and wakers from here and nowhere
+//! else.
 //!
 //! Not modelled are weak memory orderings (the two atomics and the token sequence must be right by themselves), the
 //! inside of the libraries, the TLS machine, the accept loop and HTTP; `testing/model/src/lib.rs` has the list.

@@ -1,7 +1,7 @@
 //! `cargo xtask chaos`: builds the server and its clients, and puts them under faults.
 //!
-//! The run looks for the tools that it calls itself, and says what lacks. Clients in Go and Node.js are taken along where
-//! those are installed.
+//! The run looks for the tools that it calls itself, and says what lacks. Clients in Go and Node.js are taken along
+//! where those are installed.
 
 use std::env;
 use std::ffi::OsString;

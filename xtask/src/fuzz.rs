@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets, one after the other, and a table of what came of it.
 //!
-//! Finds go into `target/fuzz`, where the next run goes on with them; the committed corpus in `fuzz/corpus` changes only
-//! where that is asked for. A crash leaves its input in `fuzz/artifacts`.
+//! Finds go into `target/fuzz`, where the next run goes on with them; the committed corpus in `fuzz/corpus` changes
+//! only where that is asked for. A crash leaves its input in `fuzz/artifacts`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
 'use strict';
-// The one place that knows the rules of a session, as a client must keep them (`PROTOCOL.md`, "What a client must do").
+// The one place that knows the rules of a session, as a client must keep them (`docs/protocol.md`, "What a client must do").
 //
 // `Session` is pure: it opens no socket, reads no clock and draws no randomness. Times are milliseconds from an origin of the
 // caller's, fractions allowed. Every input looks at the clock before it looks at anything else, so a session that has given up can be

@@ -1,5 +1,5 @@
 'use strict';
-// The bytes of the wire protocol, version 1: what a client sends, and what it reads (`PROTOCOL.md`, "Frames").
+// The bytes of the wire protocol, version 1: what a client sends, and what it reads (`docs/protocol.md`, "Frames").
 //
 // Pure. A frame that has not come whole is no frame yet; bytes that no frame begins with are named as such and never skipped.
 

@@ -111,9 +111,9 @@ fn no_page_knows_a_flag_or_a_variable_that_is_not_there() {
     let mut variables: Names = all.into_iter().map(|setting| setting.variable).collect();
     // What `run` tells its command.
     variables.extend(["MONOLOCK_LOCK", "MONOLOCK_TOKEN"].map(str::to_owned));
-    // A page about another program: the conformance suite.
-    let suite = root().join("docs/writing-a-client.md");
-    for (path, text) in pages().into_iter().filter(|(path, _)| *path != suite) {
+    // Pages about other programs: those that test this one.
+    let others = ["docs/writing-a-client.md", "docs/testing.md", "CONTRIBUTING.md"].map(|page| root().join(page));
+    for (path, text) in pages().into_iter().filter(|(path, _)| !others.contains(path)) {
         let written = words_beginning_with(&text, "MONOLOCK_", |c| c.is_ascii_uppercase() || c == '_');
         assert_eq!(written.difference(&variables).collect::<Vec<_>>(), [""; 0], "{}", path.display());
         // In fenced blocks stand the flags of other programs too.
@@ -201,6 +201,48 @@ fn no_page_knows_a_metric_that_is_not_there() {
             }
         }
     }
+}
+
+/// The names of all test functions in the tree: what stands after an attribute that makes one.
+fn tests() -> Names {
+    let mut folders = vec![root()];
+    let mut tests = Names::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let (path, name) = (entry.path(), entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                let is_source = !["target", "node_modules"].iter().any(|other| name == *other);
+                folders.extend(Some(path).filter(|_| is_source));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(path).unwrap();
+                let marked = ["#[test]", "#[tokio::test"].into_iter().flat_map(|mark| text.split(mark).skip(1));
+                tests.extend(marked.filter_map(|after| {
+                    let (_, after) = after.split_once("fn ")?;
+                    Some(after.split('(').next()?.to_owned())
+                }));
+            }
+        }
+    }
+    tests
+}
+
+#[test]
+fn each_test_that_holds_a_promise_is_there() {
+    let tests = tests();
+    let page = page("guarantees.md");
+    let promises = section(&page, "## What is promised");
+    let rows = promises.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| promise "));
+    let mut count = 0;
+    for row in rows {
+        let held_by = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        let named = held_by.split('`').skip(1).step_by(2);
+        count += named.clone().count();
+        assert!(held_by.contains('`'), "nothing holds: {row}");
+        for name in named {
+            assert!(tests.contains(name), "{name} is no test, of: {row}");
+        }
+    }
+    assert!(count > 30, "only {count} tests were named");
 }
 
 fn keys(object: &Value) -> Names {

@@ -1,7 +1,7 @@
 //! B01, B02 and B02b for all delays: the client gives up before the server does.
 //!
-//! The server's half is modelled by its one rule (`PROTOCOL.md`, "Session"): it expires a session one lease after the
-//! arrival of its last frame. Frames of one direction arrive in order, each after any delay; at some instant each
+//! The server's half is modelled by its one rule (`docs/protocol.md`, "Session"): it expires a session one lease after
+//! the arrival of its last frame. Frames of one direction arrive in order, each after any delay; at some instant each
 //! direction goes dark for good.
 
 use std::collections::VecDeque;

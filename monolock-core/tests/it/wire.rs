@@ -1,4 +1,4 @@
-//! The wire format, byte by byte (`PROTOCOL.md`).
+//! The wire format, byte by byte (`docs/protocol.md`).
 
 use monolock_core::wire::{
     ClientFrame, ErrorClass, ErrorCode, MAX_CLIENT_FRAME_BYTES, MAX_SERVER_FRAME_BYTES, Phase, ProtocolError,

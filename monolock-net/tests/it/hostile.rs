@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use crate::client::{HEARTBEAT, Heard, LONG, PATIENCE, acquire};
 use crate::server::{TestServer, dice};
 
-/// What `PROTOCOL.md` has a server answer to a stream on a free lock: how many `ACQUIRED`, and the code of the `ERROR`.
+/// What `docs/protocol.md` has a server answer to a stream on a free lock: how many `ACQUIRED`, and the code of the
+/// `ERROR`.
 fn documented(stream: &[u8]) -> (usize, Option<u8>) {
     let first = match stream {
         [] | [0x01] => return (0, None),

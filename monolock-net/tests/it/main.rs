@@ -1,6 +1,6 @@
 //! Everything that monolock-net promises, over real sockets and in raw bytes.
 //!
-//! Clients here are blocking sockets that know the protocol from `PROTOCOL.md` and nothing else. What must have
+//! Clients here are blocking sockets that know the protocol from `docs/protocol.md` and nothing else. What must have
 //! happened before the next step is shown by a frame or by the number of sessions, never by the passing of time.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails where it stands")]

@@ -142,7 +142,8 @@ impl Row {
     }
 }
 
-/// Whether a hold was there at an instant. Of a worker that was killed the last looks count, which it says now and then.
+/// Whether a hold was there at an instant. Of a worker that was killed the last looks count, which it says now and
+/// then.
 fn stood_at(hold: &Hold, t: u64) -> bool {
     const UNSAID_NS: u64 = 200_000_000;
 

@@ -2,7 +2,7 @@
 //!
 //! Each [`Case`] starts the client under test as a process, tells it over the driver protocol what to do ([`driver`]),
 //! and plays the server that it talks to ([`server`]): to the millisecond, and not always well. What a client must do
-//! is said in `PROTOCOL.md`; how a stranger runs the suite, in `docs/writing-a-client.md`.
+//! is said in `docs/protocol.md`; how a stranger runs the suite, in `docs/writing-a-client.md`.
 //!
 //! ```no_run
 //! let command = ["my-driver".into()];

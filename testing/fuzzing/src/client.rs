@@ -12,8 +12,8 @@ const NAME: &str = "jobs";
 
 /// Plays a script of a driver's calls and a server's bytes.
 ///
-/// The session stands where a naive reading of `PROTOCOL.md` has it and gives up when that does; its deadline is never
-/// in the past; at most one frame is unanswered; nothing happens after the end; and the cuts of the bytes change
+/// The session stands where a naive reading of `docs/protocol.md` has it and gives up when that does; its deadline is
+/// never in the past; at most one frame is unanswered; nothing happens after the end; and the cuts of the bytes change
 /// nothing.
 pub fn client(bytes: &[u8]) {
     let [lease, max_hold, script @ ..] = bytes else { return };

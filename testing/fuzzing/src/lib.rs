@@ -1,8 +1,8 @@
 //! What the fuzz targets check, one function a target.
 //!
 //! A function takes any bytes, makes of them what a stranger could send, and panics where monolock does not do what a
-//! naive reading of `PROTOCOL.md` says. The targets in `fuzz/` are one line each over these functions; the tests of
-//! this crate call them with every file of `fuzz/corpus` and `fuzz/regressions`, so that neither can rot.
+//! naive reading of `docs/protocol.md` says. The targets in `fuzz/` are one line each over these functions; the tests
+//! of this crate call them with every file of `fuzz/corpus` and `fuzz/regressions`, so that neither can rot.
 //!
 //! No check looks at a clock or draws a number: the same bytes take the same way in every run.
 

@@ -1,4 +1,4 @@
-//! `PROTOCOL.md`, "Frames" and "Errors", read naively: a line here for a line there.
+//! `docs/protocol.md`, "Frames" and "Errors", read naively: a line here for a line there.
 
 /// What the beginning of a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

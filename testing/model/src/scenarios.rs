@@ -201,7 +201,8 @@ pub fn a_lease_runs_out() {
     world.close();
 }
 
-/// A waiter's lease runs out while an operator removes it and the holder goes: it ends once, and the next gets the lock.
+/// A waiter's lease runs out while an operator removes it and the holder goes: it ends once, and the next gets the
+/// lock.
 pub fn an_expiry_meets_a_kick() {
     let mut world = World::open();
     let first = holder(&mut world, LONG);

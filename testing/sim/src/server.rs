@@ -1,10 +1,10 @@
 //! The server's driver: sockets on one side, the engine on the other.
 //!
 //! `monolock-net` is made of tasks over real sockets and cannot run here. This is a small driver of its own, written
-//! from `PROTOCOL.md`, that keeps the same rules: a deadline for the first frame; the end of the stream and a reset end
-//! a claim at once, any other error of a socket leaves a holder its claim until the lease is out; an `ERROR`, a bounded
-//! time of listening, the close; one wake-up at the engine's next deadline; a grace after the start; tokens lifted to
-//! the wall clock's second before each input, and reserved in a file where there is one.
+//! from `docs/protocol.md`, that keeps the same rules: a deadline for the first frame; the end of the stream and a
+//! reset end a claim at once, any other error of a socket leaves a holder its claim until the lease is out; an `ERROR`,
+//! a bounded time of listening, the close; one wake-up at the engine's next deadline; a grace after the start; tokens
+//! lifted to the wall clock's second before each input, and reserved in a file where there is one.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use monolock_core::{Lease, ReleaseReason, Timestamp, Token};
 use crate::clock::True;
 use crate::oracle::{Breach, Oracle};
 
-/// The shortest time between two heartbeats, unless a quarter of the lease is shorter (`PROTOCOL.md`).
+/// The shortest time between two heartbeats, unless a quarter of the lease is shorter (`docs/protocol.md`).
 const FLOOR: f64 = 100e6;
 /// The longest.
 const CEILING: f64 = 60e9;
@@ -64,7 +64,7 @@ struct Said {
     pushed: u32,
 }
 
-/// The client's side, as `PROTOCOL.md` tells it.
+/// The client's side, as `docs/protocol.md` tells it.
 #[derive(Debug, Default)]
 struct Heard {
     undecoded: Vec<u8>,

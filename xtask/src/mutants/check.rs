@@ -53,8 +53,8 @@ pub(crate) fn check(mutants: &[&Mutant]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// Builds the programs of these tests, for the whole workspace as the parts of `cargo xtask test` do: for one package the
-/// features of its dependencies may be others, and all would be built again.
+/// Builds the programs of these tests, for the whole workspace as the parts of `cargo xtask test` do: for one package
+/// the features of its dependencies may be others, and all would be built again.
 fn build(metadata: &Metadata, features: &[String], tests: &[&Test]) -> Result<Programs, String> {
     let mut command = Command::new(parts::cargo());
     command.args(["test", "--workspace", "--no-run", "--locked", "--message-format", "json-render-diagnostics"]);

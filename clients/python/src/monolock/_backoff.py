@@ -1,6 +1,6 @@
 """When to try again after a failed attempt: exponential backoff with full jitter.
 
-Pure: the randomness is an argument. A restart of the server sends every client here at once (``PROTOCOL.md``, "What a client must do"), so
+Pure: the randomness is an argument. A restart of the server sends every client here at once (``docs/protocol.md``, "What a client must do"), so
 not even the first attempt goes out at a predictable instant.
 """
 

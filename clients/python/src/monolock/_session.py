@@ -1,4 +1,4 @@
-"""The one place that knows the rules of a session, as a client must keep them (``PROTOCOL.md``, "What a client must do").
+"""The one place that knows the rules of a session, as a client must keep them (``docs/protocol.md``, "What a client must do").
 
 :class:`Session` is pure: it opens no socket, reads no clock and draws no randomness. Every input looks at the clock before it looks at
 anything else, so a session that has given up can be revived by nothing; and it gives up no later than 0.8 leases after the sending of the

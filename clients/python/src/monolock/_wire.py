@@ -1,4 +1,4 @@
-"""Frames to bytes and back (``PROTOCOL.md``, "Frames"). Pure; nothing here knows what a frame means for a session."""
+"""Frames to bytes and back (``docs/protocol.md``, "Frames"). Pure; nothing here knows what a frame means for a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_NAME_BYTES = 255
 MAX_LEASE_MS = 2**32 - 1
 HEARTBEAT = b"\x02"
 
-#: Codes below this one are server conditions; from it up they are client errors (``PROTOCOL.md``, "Errors").
+#: Codes below this one are server conditions; from it up they are client errors (``docs/protocol.md``, "Errors").
 FIRST_CLIENT_ERROR = 0x10
 SERVER_SHUTTING_DOWN = 0x01
 NOT_AUTHORIZED = 0x18

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use crate::check::timeline::{Hold, Timeline};
 use crate::check::{Verdict, Violation};
 
-/// How long the lock of a holder that lets go is on its way to who waits, for more than half of them: in truth less than
-/// a millisecond, and the leases are longer than this.
+/// How long the lock of a holder that lets go is on its way to who waits, for more than half of them: in truth less
+/// than a millisecond, and the leases are longer than this.
 const HANDOVER_NS: u64 = 500_000_000;
 
 /// Fewer handovers than this say nothing about most of them.

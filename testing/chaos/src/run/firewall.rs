@@ -1,7 +1,7 @@
 //! Packets that vanish on their way in, or are answered with a reset.
 //!
-//! Rules stand where packets arrive, so the sender's own kernel never hears of it. The rules of a namespace are replaced
-//! whole, in one go.
+//! Rules stand where packets arrive, so the sender's own kernel never hears of it. The rules of a namespace are
+//! replaced whole, in one go.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

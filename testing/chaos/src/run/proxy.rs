@@ -1,7 +1,7 @@
 //! A TCP relay between a client and the server that can be slow, mute, or half gone.
 //!
-//! It never tells the server that a client is gone before the client is told or has gone itself: a middle that did would
-//! take a lock from a client that still believes, which no lock service can prevent.
+//! It never tells the server that a client is gone before the client is told or has gone itself: a middle that did
+//! would take a lock from a client that still believes, which no lock service can prevent.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,6 +1,7 @@
 //! The clients' places and the processes in them.
 //!
-//! A place has an address, a lock, a kind of client, and one process at a time: the next life comes when one was killed.
+//! A place has an address, a lock, a kind of client, and one process at a time: the next life comes when one was
+//! killed.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Write as _};
