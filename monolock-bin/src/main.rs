@@ -6,12 +6,19 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod admin;
+mod api;
 mod argv;
 mod cli;
 mod demo;
 mod demo_worker;
 mod exec;
 mod failure;
+mod generate;
+mod healthcheck;
+mod http;
+mod inspect;
+mod intervene;
 mod job;
 mod logging;
 mod operations;
@@ -19,6 +26,7 @@ mod own;
 mod run;
 mod serve;
 mod terminal;
+mod text;
 mod value;
 
 use std::env;
@@ -44,6 +52,14 @@ fn dispatch() -> Result<ExitCode, Failure> {
         }
         Request::Run(Command::Serve(args)) => serve::serve(&args),
         Request::Run(Command::Run(args)) => run::run(&args),
+        Request::Run(Command::Info(args)) => inspect::info(&args),
+        Request::Run(Command::Locks(args)) => inspect::locks(&args),
+        Request::Run(Command::Lock(args)) => inspect::lock(&args),
+        Request::Run(Command::Release(args)) => intervene::release(&args),
+        Request::Run(Command::Kick(args)) => intervene::kick(&args),
+        Request::Run(Command::Healthcheck(args)) => healthcheck::healthcheck(&args),
+        Request::Run(Command::Completions(args)) => generate::completions(&args),
+        Request::Run(Command::Man(args)) => generate::man(&args),
         Request::Run(Command::Acl(AclCommand::Check(args))) => acl::check(&args),
         Request::Run(Command::Exec(args)) => exec::exec(&args),
         Request::Run(Command::Demo(args)) => demo::demo(&args),

@@ -8,6 +8,7 @@ mod command_line;
 mod demo;
 mod docs;
 mod limits;
+mod operator;
 mod restart;
 mod run;
 mod serve;
