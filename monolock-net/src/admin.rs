@@ -10,20 +10,23 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use axum::Router;
 use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
 use monolock_core::{Glob, LockName, LockNameError, LockNameRef, Token};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::administration::{LockReport, More, NotDone, SessionReport, Who};
+use crate::event_stream::EventStream;
+use crate::events::{Reader, Whence};
 use crate::guard::{Guard, Refusal};
+use crate::http::Lane;
 use crate::server::Shared;
 use crate::uri::{UriError, parameters, segment};
 
@@ -41,6 +44,8 @@ const MAX_PATTERN_BYTES: usize = 1024;
 
 /// How many listings are made at a time.
 const LISTINGS: usize = 2;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 const JSON: &str = "application/json";
 
@@ -94,13 +99,18 @@ struct Admin {
     shared: Arc<Shared>,
     config: Config,
     listings: Arc<Semaphore>,
+    /// How many may read the events at a time.
+    max_readers: usize,
 }
 
-/// What is served.
-pub(crate) fn router(shared: Arc<Shared>, config: Config, guard: Guard) -> Router {
-    let admin = Admin { shared, config, listings: Arc::new(Semaphore::new(LISTINGS)) };
+/// What is served, over so many connections at a time.
+pub(crate) fn router(shared: Arc<Shared>, config: Config, guard: Guard, connections: usize) -> Router {
+    // Half of the connections are left to those who ask and go.
+    let max_readers = connections / 2;
+    let admin = Admin { shared, config, listings: Arc::new(Semaphore::new(LISTINGS)), max_readers };
     Router::new()
         .route("/api/info", get(info))
+        .route("/api/events", get(events))
         .route("/api/locks", get(locks))
         .route("/api/locks/{name}", get(lock))
         .route("/api/locks/{name}/release", post(release))
@@ -156,6 +166,24 @@ async fn locks(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, Pr
         listing.page(&admin.shared)
     });
     page.await.map_err(|_panicked| Problem::Internal)
+}
+
+async fn events(
+    State(admin): State<Arc<Admin>>,
+    Extension(lane): Extension<Arc<Lane>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let [matching, after] = parameters(request.uri(), ["match", "after"])?;
+    let matching = pattern(matching)?;
+    // A browser that comes back asks for the same address again, so what it has read since stands in the header.
+    let from = match (request.headers().get(LAST_EVENT_ID), after) {
+        (Some(id), _) => id.to_str().ok().and_then(|id| id.parse().ok()).map_or(Whence::Elsewhere, Whence::After),
+        (None, Some(after)) => after.parse().map(Whence::After).map_err(|_| Problem::After(after))?,
+        (None, None) => Whence::Now,
+    };
+    let shared = Arc::clone(&admin.shared);
+    let begun = Reader::begin(&shared, from, admin.max_readers).map_err(|_| Problem::TooManyReaders)?;
+    Ok(EventStream::new(shared, begun, matching, lane).into_response())
 }
 
 async fn lock(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, Problem> {
@@ -214,9 +242,6 @@ struct Listing {
 impl Listing {
     fn read(uri: &Uri) -> Result<Self, Problem> {
         let [matching, after, limit] = parameters(uri, ["match", "after", "limit"])?;
-        if matching.as_ref().is_some_and(|pattern| pattern.len() > MAX_PATTERN_BYTES) {
-            return Err(Problem::LongPattern);
-        }
         let limit = match limit {
             None => DEFAULT_LIMIT,
             Some(limit) => number(&limit)
@@ -224,7 +249,7 @@ impl Listing {
                 .filter(|limit| (1..=MAX_LIMIT).contains(limit))
                 .ok_or(Problem::Limit(limit))?,
         };
-        Ok(Self { matching: matching.as_deref().map(Glob::new), after, limit })
+        Ok(Self { matching: pattern(matching)?, after, limit })
     }
 
     /// Each lock is shown as it is when its turn comes; one that nobody claims any more by then is left out.
@@ -338,6 +363,8 @@ enum Problem {
     Token(String),
     Limit(String),
     LongPattern,
+    After(String),
+    TooManyReaders,
     NoSuchLock(LockName),
     NoHolder(LockName),
     NoSuchWaiter(LockName, String),
@@ -360,8 +387,10 @@ impl Problem {
             | Self::Waiter(_)
             | Self::Token(_)
             | Self::Limit(_)
-            | Self::LongPattern => StatusCode::BAD_REQUEST,
+            | Self::LongPattern
+            | Self::After(_) => StatusCode::BAD_REQUEST,
             Self::OtherToken(..) => StatusCode::CONFLICT,
+            Self::TooManyReaders => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -390,6 +419,8 @@ impl fmt::Display for Problem {
             Self::LongPattern => {
                 write!(f, "the query parameter match must not be longer than {MAX_PATTERN_BYTES} bytes")
             }
+            Self::After(id) => write!(f, "the query parameter after is not the id of an event: {id:?}"),
+            Self::TooManyReaders => f.write_str("as many read the events as may at a time; try again later"),
             Self::NoSuchLock(name) => write!(f, "nobody claims the lock {name:?}"),
             Self::NoHolder(name) => write!(f, "nobody holds the lock {name:?}"),
             Self::NoSuchWaiter(name, waiter) => write!(f, "no {waiter} waits for the lock {name:?}"),
@@ -442,6 +473,14 @@ impl fmt::Display for AdminListen {
             #[cfg(unix)]
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+/// What a query's `match` matches.
+fn pattern(matching: Option<String>) -> Result<Option<Glob>, Problem> {
+    match matching {
+        Some(pattern) if pattern.len() > MAX_PATTERN_BYTES => Err(Problem::LongPattern),
+        matching => Ok(matching.as_deref().map(Glob::new)),
     }
 }
 

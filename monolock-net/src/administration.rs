@@ -11,8 +11,8 @@ use monolock_core::{
     Glob, Lease, LockName, LockNameRef, LockView, ReleaseReason, SessionId, SessionView, Standing, Timestamp, Token,
 };
 
-use crate::audit::What;
 use crate::clock::Clock;
+use crate::event::What;
 use crate::shards::{Shards, State, Turn};
 
 /// A lock, its holder and its queue, as they were at one instant.
@@ -93,7 +93,7 @@ impl Shards {
             turn.settle();
             let Turn { now, wall, state, .. } = turn;
             let lock = state.engine.lock(name)?;
-            let report = |session| self.session_report(shard, state, session, (now, wall));
+            let report = |session| session_report(state, session, (now, wall));
             Some(LockReport {
                 name: lock.name().clone(),
                 holder: lock.holder().and_then(report),
@@ -113,7 +113,7 @@ impl Shards {
                 return Err(NotDone::OtherToken(held));
             }
             let holder = holder.id();
-            self.end_by_force(shard, turn, name, holder, || What::ForceRelease { token: held })
+            end_by_force(turn, name, holder, What::ForceRelease { token: held })
         })
     }
 
@@ -124,13 +124,13 @@ impl Shards {
             turn.settle();
             let lock = turn.state.engine.lock(name).ok_or(NotDone::NotFound)?;
             let is_meant = |waiter: &SessionView<'_>| match who {
-                Who::Session(session) => self.public_number(shard, waiter.id().serial()) == session,
+                Who::Session(session) => turn.state.numbering.of(waiter.id()) == session,
                 Who::RemoteAddr(address) => {
                     turn.state.connection(waiter.id()).is_some_and(|connection| connection.peer() == address)
                 }
             };
             let waiter = lock.waiters().find(is_meant).ok_or(NotDone::NotFound)?.id();
-            self.end_by_force(shard, turn, name, waiter, || What::KickWaiter {})
+            end_by_force(turn, name, waiter, What::KickWaiter {})
         })
     }
 
@@ -149,52 +149,6 @@ impl Shards {
         });
         survey
     }
-
-    /// Ends a claim for an administrator, whose deed is put down before what comes of it.
-    fn end_by_force(
-        &self,
-        shard: usize,
-        turn: Turn<'_>,
-        name: LockNameRef<'_>,
-        session: SessionId,
-        deed: impl FnOnce() -> What,
-    ) -> Result<SessionReport, NotDone> {
-        let Turn { now, wall, state, witness } = turn;
-        let view = state.engine.session(session).ok_or(NotDone::NotFound)?;
-        let report = self.session_report(shard, state, view, (now, wall)).ok_or(NotDone::NotFound)?;
-        if let Some(connection) = state.connection(session) {
-            witness.record(wall, &name.into(), connection, deed);
-        }
-        let ended = state.engine.release(now, session, ReleaseReason::Force, &mut state.effects);
-        ended.map(|()| report).map_err(|_| NotDone::NotFound)
-    }
-
-    fn session_report(
-        &self,
-        shard: usize,
-        state: &State,
-        session: SessionView<'_>,
-        (now, wall): (Timestamp, SystemTime),
-    ) -> Option<SessionReport> {
-        let connection = state.connection(session.id())?;
-        Some(SessionReport {
-            session: self.public_number(shard, session.id().serial()),
-            identity: connection.identity(),
-            remote_addr: connection.peer(),
-            since: Clock::wall_at(session.since(), now, wall),
-            lease: session.lease(),
-            lease_remaining: session.deadline().since(now),
-            token: match session.standing() {
-                Standing::Holding(token) => Some(token),
-                Standing::Waiting => None,
-            },
-        })
-    }
-
-    /// One number for a session of the server: each shard counts its own.
-    fn public_number(&self, shard: usize, serial: u64) -> u64 {
-        serial.saturating_mul(self.count() as u64).saturating_add(shard as u64)
-    }
 }
 
 /// Whether a listing goes on.
@@ -202,4 +156,42 @@ impl Shards {
 pub(crate) enum More {
     Yes,
     No,
+}
+
+/// Ends a claim for an administrator, whose deed is put down before what comes of it.
+fn end_by_force(
+    turn: Turn<'_>,
+    name: LockNameRef<'_>,
+    session: SessionId,
+    deed: What,
+) -> Result<SessionReport, NotDone> {
+    let Turn { now, wall, state, witness } = turn;
+    let view = state.engine.session(session).ok_or(NotDone::NotFound)?;
+    let report = session_report(state, view, (now, wall)).ok_or(NotDone::NotFound)?;
+    if let Some(connection) = state.connection(session) {
+        // It is for the audit log alone.
+        let _ = witness.record(wall, name, connection, deed);
+    }
+    let ended = state.engine.release(now, session, ReleaseReason::Force, &mut state.effects);
+    ended.map(|()| report).map_err(|_| NotDone::NotFound)
+}
+
+fn session_report(
+    state: &State,
+    session: SessionView<'_>,
+    (now, wall): (Timestamp, SystemTime),
+) -> Option<SessionReport> {
+    let connection = state.connection(session.id())?;
+    Some(SessionReport {
+        session: state.numbering.of(session.id()),
+        identity: connection.identity(),
+        remote_addr: connection.peer(),
+        since: Clock::wall_at(session.since(), now, wall),
+        lease: session.lease(),
+        lease_remaining: session.deadline().since(now),
+        token: match session.standing() {
+            Standing::Holding(token) => Some(token),
+            Standing::Waiting => None,
+        },
+    })
 }

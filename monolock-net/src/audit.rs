@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 #[cfg(unix)]
 use std::os::fd::AsFd as _;
 #[cfg(windows)]
@@ -18,13 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use monolock_core::{LockName, ReleaseReason, Token};
 use parking_lot::{Condvar, Mutex};
 use prometheus_client::metrics::counter::Counter;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
+
+use crate::event::Event;
 
 /// How many events may wait for the writer.
 const QUEUE_EVENTS: usize = 16_384;
@@ -73,53 +72,6 @@ pub enum AuditFailure {
     Continue,
     /// The server stops in order: no grant goes unrecorded for long.
     Exit,
-}
-
-/// What is put down.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) time: SystemTime,
-    pub(crate) lock: LockName,
-    pub(crate) identity: Arc<str>,
-    pub(crate) remote_addr: SocketAddr,
-    pub(crate) what: What,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(crate) enum What {
-    Granted {
-        #[serde(serialize_with = "as_number")]
-        token: Token,
-        #[serde(rename = "wait_ms", serialize_with = "as_millis")]
-        waited: Duration,
-    },
-    Released {
-        #[serde(serialize_with = "as_number")]
-        token: Token,
-        #[serde(rename = "held_ms", serialize_with = "as_millis")]
-        held: Duration,
-        #[serde(serialize_with = "as_str")]
-        reason: ReleaseReason,
-    },
-    Denied {},
-    ForceRelease {
-        #[serde(serialize_with = "as_number")]
-        token: Token,
-    },
-    KickWaiter {},
-}
-
-impl What {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Granted { .. } => "granted",
-            Self::Released { .. } => "released",
-            Self::Denied {} => "denied",
-            Self::ForceRelease { .. } => "force_release",
-            Self::KickWaiter {} => "kick_waiter",
-        }
-    }
 }
 
 /// The way to the writer.
@@ -249,7 +201,7 @@ impl Writer {
         loop {
             let Taken { finish, is_over } = self.take(&mut events);
             for event in events.drain(..) {
-                event.append_to(&mut self.lines);
+                event.append_for_audit(&mut self.lines);
             }
             self.care();
             self.write();
@@ -460,49 +412,6 @@ impl Target {
     }
 }
 
-impl Event {
-    /// Appends the event as one line of JSON. No name or identity can break the line, nor do anything to a terminal.
-    fn append_to(&self, lines: &mut Vec<u8>) {
-        #[derive(Serialize)]
-        struct Line<'a> {
-            time: String,
-            event: &'static str,
-            lock: &'a str,
-            identity: &'a str,
-            remote_addr: SocketAddr,
-            #[serde(flatten)]
-            what: &'a What,
-        }
-        let Self { time, lock, identity, remote_addr, what } = self;
-        let time = humantime::format_rfc3339_millis((*time).max(SystemTime::UNIX_EPOCH)).to_string();
-        let (event, remote_addr) = (what.name(), *remote_addr);
-        let line = Line { time, event, lock: lock.as_str(), identity, remote_addr, what };
-        let mut serializer = serde_json::Serializer::with_formatter(&mut *lines, Printable);
-        line.serialize(&mut serializer).expect("strings and numbers are JSON, and memory takes them");
-        lines.push(b'\n');
-    }
-}
-
-/// JSON in which what does not print is escaped: control characters of all kinds, and marks that turn the direction of
-/// text.
-struct Printable;
-
-impl serde_json::ser::Formatter for Printable {
-    fn write_string_fragment<W: io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        let is_printable = |c: char| c.is_ascii_graphic() || c == ' ' || c.escape_debug().len() == 1;
-        let mut rest = fragment;
-        while let Some(at) = rest.find(|c| !is_printable(c)) {
-            writer.write_all(&rest.as_bytes()[..at])?;
-            let mut after = rest[at..].chars();
-            for unit in after.next().unwrap_or_default().encode_utf16(&mut [0; 2]) {
-                write!(writer, "\\u{unit:04x}")?;
-            }
-            rest = after.as_str();
-        }
-        writer.write_all(rest.as_bytes())
-    }
-}
-
 /// Opens for appending. A named pipe is not waited for, here nor in writing: without a reader it fails, and is tried
 /// again later.
 fn open(sink: &AuditSink) -> io::Result<File> {
@@ -568,20 +477,6 @@ fn is_same(_one: &File, _other: &File) -> bool {
     false
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to these")]
-fn as_number<S: serde::Serializer>(token: &Token, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(token.get())
-}
-
-fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to these")]
-fn as_str<S: serde::Serializer>(reason: &ReleaseReason, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(reason.as_str())
-}
-
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
@@ -591,12 +486,14 @@ mod tests {
     use prometheus_client::metrics::counter::Counter;
     use tokio_util::sync::CancellationToken;
 
-    use super::{Audit, AuditFailure, AuditLog, AuditSink, Event, QUEUE_EVENTS, What};
+    use super::{Audit, AuditFailure, AuditLog, AuditSink, QUEUE_EVENTS};
+    use crate::event::{Event, What};
 
     fn event() -> Event {
         Event {
             time: SystemTime::UNIX_EPOCH,
             lock: LockName::new("jobs").expect("a name"),
+            session: None,
             identity: "".into(),
             remote_addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
             what: What::Denied {},

@@ -20,6 +20,7 @@ use crate::accept::BACKLOG;
 use crate::admin::{self, AdminAccess, AdminListen, AdminSettings};
 use crate::audit::{Audit, AuditLog, AuditSink};
 use crate::clock::Clock;
+use crate::events::{Events, KEPT_EVENTS};
 use crate::guard::{BearerToken, Guard, Hosts};
 use crate::http::{Endpoint, Http, Listener};
 use crate::limits::{Limits, Turnstile};
@@ -50,6 +51,7 @@ pub struct ServerBuilder {
     start_grace: Duration,
     token_file: Option<PathBuf>,
     admin: Option<AdminSettings>,
+    kept_events: NonZeroUsize,
     ops: Option<SocketAddr>,
 }
 
@@ -91,6 +93,7 @@ impl ServerBuilder {
             start_grace: Duration::ZERO,
             token_file: None,
             admin: None,
+            kept_events: KEPT_EVENTS,
             ops: None,
         }
     }
@@ -168,6 +171,14 @@ impl ServerBuilder {
         self
     }
 
+    /// How many events are kept in memory for the readers of the admin API's event stream; 32 768 by default. A reader
+    /// that is further behind is dropped. None are kept while nobody reads, and for a minute after.
+    #[must_use]
+    pub fn kept_events(mut self, count: NonZeroUsize) -> Self {
+        self.kept_events = count;
+        self
+    }
+
     /// Serves `/healthz`, `/readyz` and `/metrics`, to whoever reaches this address. They show numbers, and no name.
     #[must_use]
     pub fn ops(mut self, address: SocketAddr) -> Self {
@@ -180,7 +191,8 @@ impl ServerBuilder {
     /// # Errors
     /// The first setting that cannot be used.
     pub fn bind(self) -> Result<Server, StartError> {
-        let Self { listen, io_timeout, shards, files, audit, limits, start_grace, token_file, admin, ops } = self;
+        let Self { listen, io_timeout, shards, files, audit, limits, start_grace, token_file, admin, kept_events, ops } =
+            self;
         if io_timeout.is_zero() {
             return Err(StartError::ZeroIoTimeout);
         }
@@ -212,12 +224,14 @@ impl ServerBuilder {
             io_timeout,
         };
         let audit = audit.as_ref().map(start_audit).transpose()?;
-        let witness = Witness::new(metrics, audit);
+        let clock = Clock::start();
+        let events = Events::new(kept_events, clock, metrics.clone());
+        let witness = Witness::new(metrics, audit, events);
         let shards = shards.unwrap_or_else(default_shards);
         let tokens = token_file.as_ref().map_or_else(Arc::default, TokenFile::tokens);
         tokens.lift_to(Clock::first_token(Clock::wall()));
         let shared = Shared {
-            shards: Shards::new(shards, Clock::start(), start_grace, tokens, witness),
+            shards: Shards::new(shards, clock, start_grace, tokens, witness),
             token_file: token_file.map(Mutex::new),
             io_timeout,
             turnstile: Turnstile::new(limits),
@@ -232,7 +246,7 @@ impl ServerBuilder {
         let connections = reserve.http_connections;
         let http = Http {
             admin: admin.map(|(listen, listener, guard)| {
-                let router = admin::router(Arc::clone(&shared), config, guard);
+                let router = admin::router(Arc::clone(&shared), config, guard, connections);
                 (listen, Endpoint { listener, router, connections })
             }),
             ops: ops.map(|(address, listener)| {

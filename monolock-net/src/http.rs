@@ -6,10 +6,15 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -39,6 +44,9 @@ const PARTING_TIME: Duration = Duration::from_secs(5);
 
 /// The same at the end of the server.
 const LAST_PARTING_TIME: Duration = Duration::from_millis(250);
+
+/// A stream of which a connection takes nothing for so long is cut.
+const STALL_TIME: Duration = Duration::from_secs(30);
 
 /// A listener that failed is tried again after so long.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -72,6 +80,25 @@ pub(crate) enum Listener {
     },
 }
 
+/// What a connection and a stream that it answers with know of each other. Each request carries it among its
+/// extensions.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    /// Whether a response is under way that ends when it likes.
+    is_streaming: AtomicBool,
+    /// Whether the connection has taken anything of it since that was last asked.
+    has_progressed: AtomicBool,
+    /// Whether the connection was given up because it took nothing.
+    is_cut: AtomicBool,
+}
+
+/// Why a connection has had its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outlived {
+    Idle,
+    Stalled,
+}
+
 impl Endpoint {
     /// Serves until `stop`, and ends a little after it. Whoever drops the future ends its connections too.
     pub(crate) async fn serve(self, stop: CancellationToken) {
@@ -97,10 +124,43 @@ impl Endpoint {
     }
 }
 
+impl Lane {
+    pub(crate) fn note_stream(&self, is_streaming: bool) {
+        self.is_streaming.store(is_streaming, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_progress(&self) {
+        self.has_progressed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection was given up because it took nothing.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
+    }
+
+    /// Until the connection has lived long enough, and no stream is under way of which it takes anything.
+    async fn outlived(&self) -> Outlived {
+        sleep(CONNECTION_TIME).await;
+        while self.is_streaming.load(Ordering::Relaxed) {
+            if !self.has_progressed.swap(false, Ordering::Relaxed) {
+                self.is_cut.store(true, Ordering::Relaxed);
+                return Outlived::Stalled;
+            }
+            sleep(STALL_TIME).await;
+        }
+        Outlived::Idle
+    }
+}
+
 impl Listener {
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         Ok(match self {
-            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // A part of a stream is for now, and the next may be far away. A connection without it is a slower one.
+                let _ = stream.set_nodelay(true);
+                Box::new(stream)
+            }
             #[cfg(unix)]
             Self::Unix { listener, .. } => Box::new(listener.accept().await?.0),
         })
@@ -113,15 +173,24 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Serves one connection.
 async fn attend(stream: Box<dyn Stream>, router: Router, stop: CancellationToken) {
+    let lane = Arc::new(Lane::default());
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&lane));
+        router.call(request)
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
     let parting_time = tokio::select! {
         _client_gone_or_wrong = serving.as_mut() => return,
-        () = sleep(CONNECTION_TIME) => PARTING_TIME,
+        outlived = lane.outlived() => match outlived {
+            Outlived::Idle => PARTING_TIME,
+            Outlived::Stalled => return,
+        },
         () = stop.cancelled() => LAST_PARTING_TIME,
     };
     serving.as_mut().graceful_shutdown();

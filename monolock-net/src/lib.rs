@@ -16,6 +16,9 @@ mod clock;
 mod connection;
 #[cfg(unix)]
 mod descriptors;
+mod event;
+mod event_stream;
+mod events;
 mod guard;
 mod http;
 mod limits;

@@ -8,6 +8,7 @@ use monolock_core::wire::ErrorCode;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
@@ -40,6 +41,9 @@ pub(crate) struct Metrics {
     pub(crate) tls_handshake_errors: Counter,
     pub(crate) audit_dropped: Counter,
     pub(crate) token_file_errors: Counter,
+    pub(crate) event_readers: Gauge,
+    pub(crate) event_readers_dropped: Counter,
+    pub(crate) events_dropped: Counter,
     pub(crate) wait_seconds: Histogram,
     pub(crate) hold_seconds: Histogram,
     releases: Family<ReasonLabel, Counter>,
@@ -82,6 +86,9 @@ impl Metrics {
             tls_handshake_errors: Counter::default(),
             audit_dropped: Counter::default(),
             token_file_errors: Counter::default(),
+            event_readers: Gauge::default(),
+            event_readers_dropped: Counter::default(),
+            events_dropped: Counter::default(),
             wait_seconds: histogram(),
             hold_seconds: histogram(),
             releases: Family::default(),
@@ -124,6 +131,13 @@ impl Metrics {
         counter("tls_handshake_errors", "TLS handshakes that failed or took too long", &self.tls_handshake_errors);
         counter("audit_dropped", "Audit events dropped because the sink took no more", &self.audit_dropped);
         counter("token_file_errors", "Failures to reserve tokens in the token file", &self.token_file_errors);
+        counter(
+            "event_readers_dropped",
+            "Readers of the event stream dropped because they were too slow",
+            &self.event_readers_dropped,
+        );
+        counter("events_dropped", "Events that were gone before such a reader had taken them", &self.events_dropped);
+        registry.register("event_readers", "Readers of the event stream", self.event_readers.clone());
         registry.register("releases", "Grants that ended, by the reason", self.releases.clone());
         registry.register(
             "protocol_errors",

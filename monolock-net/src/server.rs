@@ -285,6 +285,7 @@ impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stopping.cancel();
         self.0.shards.close();
+        self.0.witness().events.end();
         self.0.connections.close();
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::outbox::{Farewell, Reply};
-use crate::witness::Witness;
+use crate::witness::{News, Witness};
 
 #[derive(Debug)]
 pub(crate) struct Shards {
@@ -56,6 +56,16 @@ pub(crate) struct State {
     touched: Vec<Arc<Connection>>,
     /// When the shard's expiry task wakes by itself.
     armed: Timestamp,
+    /// What the input that is being taken in has put down so far.
+    news: News,
+    pub(crate) numbering: Numbering,
+}
+
+/// One number for a session of the server: each shard's engine counts its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbering {
+    shard: u64,
+    shards: u64,
 }
 
 /// One input to one engine, while it is taken in.
@@ -75,7 +85,9 @@ impl Shards {
         witness: Witness,
     ) -> Self {
         let grants_from = clock.now().saturating_add(grace);
-        let all = (0..count.get()).map(|_| Shard::new(Arc::clone(&tokens), grants_from)).collect();
+        let shards = count.get() as u64;
+        let numberings = (0..shards).map(|shard| Numbering { shard, shards });
+        let all = numberings.map(|numbering| Shard::new(Arc::clone(&tokens), grants_from, numbering)).collect();
         Self { all, hasher: RandomState::new(), tokens, clock, grants_from, witness }
     }
 
@@ -189,11 +201,12 @@ impl Shards {
             shard.earlier.notify_one();
         }
         let touched = std::mem::take(&mut state.touched);
+        let news = std::mem::take(&mut state.news);
         drop(state);
         for connection in touched {
             connection.flush();
         }
-        self.witness.report();
+        self.witness.report(news);
         outcome
     }
 
@@ -215,6 +228,13 @@ impl Shards {
         }
     }
 
+    /// Waits until every input is over that is being taken in. Those that follow see what was written before this.
+    pub(crate) fn pass_through(&self) {
+        for shard in &self.all {
+            drop(shard.state.lock());
+        }
+    }
+
     /// How many locks are claimed, and by how many sessions.
     pub(crate) fn counts(&self) -> (usize, usize) {
         self.all.iter().fold((0, 0), |(locks, sessions), shard| {
@@ -231,15 +251,24 @@ impl Shards {
 }
 
 impl Shard {
-    fn new(tokens: Arc<TokenSequence>, grants_from: Timestamp) -> Self {
+    fn new(tokens: Arc<TokenSequence>, grants_from: Timestamp, numbering: Numbering) -> Self {
         let state = State {
             engine: LockEngine::new(tokens, RandomState::new()).granting_from(grants_from),
             effects: Effects::new(),
             connections: Vec::new(),
             touched: Vec::new(),
             armed: Timestamp::MAX,
+            news: News::None,
+            numbering,
         };
         Self { state: Mutex::new(state), earlier: Notify::new() }
+    }
+}
+
+impl Numbering {
+    /// A number that no other session of this server has or will have.
+    pub(crate) const fn of(self, session: SessionId) -> u64 {
+        session.serial().saturating_mul(self.shards).saturating_add(self.shard)
     }
 }
 
@@ -259,11 +288,11 @@ impl State {
 
     /// Carries each effect to the outbox of its session's connection.
     fn route(&mut self, wall: SystemTime, witness: &Witness) {
-        let Self { effects, connections, touched, .. } = self;
+        let Self { effects, connections, touched, news, numbering, .. } = self;
         for effect in effects.drain() {
             let place = &mut connections[effect.session().index()];
             if let Some(connection) = place {
-                witness.see(wall, &effect, connection);
+                *news = news.and(witness.see(wall, &effect, connection, *numbering));
             }
             let connection = match effect {
                 Effect::Granted { token, .. } => push(place.as_ref(), Reply::Acquired(token)),

@@ -24,7 +24,7 @@ use crate::server::{TestServer, crowd, eventually, own_address};
 
 const CLOSED_BY_ADMINISTRATOR: (u8, &str) = (0x02, "closed by administrator");
 
-fn local(listen: SocketAddr) -> AdminSettings {
+pub(crate) fn local(listen: SocketAddr) -> AdminSettings {
     AdminSettings { listen: AdminListen::Tcp(listen), access: AdminAccess::Local }
 }
 
@@ -33,7 +33,7 @@ fn start() -> TestServer {
     TestServer::with(move |builder| builder.admin(local(address)))
 }
 
-static DESCRIPTION: LazyLock<Value> =
+pub(crate) static DESCRIPTION: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../../src/openapi.json")).unwrap());
 
 /// The path of the description that a target belongs to.
@@ -61,14 +61,14 @@ fn schema(path: &str, method: &str, status: u16) -> &'static Value {
     schema
 }
 
-fn validator(schema: &Value) -> Validator {
+pub(crate) fn validator(schema: &Value) -> Validator {
     let mut root = schema.clone();
     root["components"] = DESCRIPTION["components"].clone();
     jsonschema::options().should_validate_formats(true).build(&root).unwrap()
 }
 
 #[track_caller]
-fn check(method: &str, target: &str, response: &Response) {
+pub(crate) fn check(method: &str, target: &str, response: &Response) {
     assert!(response.header_names().all(|name| !name.starts_with("access-control-")), "{response:?}");
     let Some(path) = described_path(target) else {
         return assert!([400, 401, 403, 404].contains(&response.status), "{target} is not described: {response:?}");
@@ -474,6 +474,10 @@ fn what_is_served_is_what_is_described() {
     for (path, item) in DESCRIPTION["paths"].as_object().unwrap() {
         let target = path.replace("{name}", "jobs").replace("{waiter}", "1");
         for method in ["GET", "PUT", "POST", "DELETE", "OPTIONS", "PATCH", "TRACE"] {
+            if (method, path.as_str()) == ("GET", "/api/events") {
+                // It does not end; `events.rs` checks it.
+                continue;
+            }
             let response = http::request(server.admin(), method, &target);
             check(method, &target, &response);
             let is_known = item[method.to_ascii_lowercase()].is_object();

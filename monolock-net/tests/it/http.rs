@@ -42,27 +42,34 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 #[track_caller]
 pub(crate) fn exchange(mut stream: impl Read + Write, request: &str) -> Response {
     stream.write_all(request.as_bytes()).unwrap();
+    let (mut response, mut bytes) = read_head(&mut stream);
+    let length: usize = response.header("content-length").unwrap().parse().unwrap();
+    while bytes.len() < length {
+        read_some(&mut stream, &mut bytes);
+    }
+    response.body = String::from_utf8(bytes).unwrap();
+    response
+}
+
+/// The head of an answer, and what has come of its body with it.
+#[track_caller]
+pub(crate) fn read_head(stream: &mut impl Read) -> (Response, Vec<u8>) {
     let mut bytes = Vec::new();
     let head = loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             break end + 4;
         }
-        read_some(&mut stream, &mut bytes);
+        read_some(stream, &mut bytes);
     };
-    let text = std::str::from_utf8(&bytes[..head]).unwrap();
+    let body = bytes.split_off(head);
+    let text = std::str::from_utf8(&bytes).unwrap();
     let mut lines = text.trim_end().split("\r\n");
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     let headers: Vec<(String, String)> = lines
         .map(|line| line.split_once(": ").unwrap())
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
         .collect();
-    let mut response = Response { status, headers, body: String::new() };
-    let length: usize = response.header("content-length").unwrap().parse().unwrap();
-    while bytes.len() < head + length {
-        read_some(&mut stream, &mut bytes);
-    }
-    response.body = String::from_utf8(bytes.split_off(head)).unwrap();
-    response
+    (Response { status, headers, body: String::new() }, body)
 }
 
 #[track_caller]

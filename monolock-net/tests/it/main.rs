@@ -8,12 +8,14 @@
 
 mod child;
 mod client;
+mod follower;
 mod http;
 mod server;
 
 mod admin;
 mod embedded;
 mod errors;
+mod events;
 mod frames;
 mod hostile;
 mod leases;

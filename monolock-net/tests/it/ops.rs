@@ -18,7 +18,7 @@ fn start() -> TestServer {
 }
 
 /// The text of a scrape, and its samples by name and labels.
-fn scrape(address: std::net::SocketAddr) -> (String, BTreeMap<String, f64>) {
+pub(crate) fn scrape(address: std::net::SocketAddr) -> (String, BTreeMap<String, f64>) {
     let response = get(address, "/metrics");
     assert_eq!(response.status, 200);
     assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
@@ -85,6 +85,9 @@ fn every_metric_and_every_label_value_is_there_from_the_start() {
         "monolock_audit_dropped_total",
         "monolock_limit_refusals_total",
         "monolock_token_file_errors_total",
+        "monolock_event_readers",
+        "monolock_event_readers_dropped_total",
+        "monolock_events_dropped_total",
         "monolock_wait_seconds_sum",
         "monolock_wait_seconds_count",
         "monolock_hold_seconds_sum",

@@ -70,7 +70,15 @@ impl TestServer {
 
     /// In a time that passes by [`advance`](Self::advance) alone.
     pub(crate) fn with_time_on_demand(io_timeout: Duration) -> Self {
-        Self::start_in(Time::OnDemand, io_timeout, |builder| builder)
+        Self::with_time_on_demand_and(io_timeout, |builder| builder)
+    }
+
+    /// The same with more settings.
+    pub(crate) fn with_time_on_demand_and(
+        io_timeout: Duration,
+        set_up: impl FnOnce(ServerBuilder) -> ServerBuilder + Send + 'static,
+    ) -> Self {
+        Self::start_in(Time::OnDemand, io_timeout, set_up)
     }
 
     fn start_in(
