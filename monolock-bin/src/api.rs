@@ -195,7 +195,15 @@ impl Api {
             return Ok(response);
         }
         let answer = HttpClient::rest(response).await.map_err(ApiError::of)?;
-        Err(refusal(answer.status, &answer.body))
+        Err(match refusal(answer.status, &answer.body) {
+            ApiError::NotFound(_) => ApiError::Foreign("it serves no events".to_owned()),
+            refusal @ (ApiError::Unreachable(_)
+            | ApiError::Foreign(_)
+            | ApiError::Unauthorized(_)
+            | ApiError::Forbidden(_)
+            | ApiError::OtherToken(_)
+            | ApiError::Other(..)) => refusal,
+        })
     }
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, target: &str) -> Result<Reply<T>, ApiError> {
@@ -315,6 +323,11 @@ pub(crate) fn since(now: SystemTime, earlier: SystemTime) -> Duration {
 fn rfc3339<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
     let text = String::deserialize(deserializer)?;
     humantime::parse_rfc3339(&text).map_err(|error| D::Error::custom(format_args!("{text:?} is no time: {error}")))
+}
+
+/// The same for a field that may be missing.
+pub(crate) fn optional_rfc3339<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
+    rfc3339(deserializer).map(Some)
 }
 
 #[cfg(test)]

@@ -24,10 +24,12 @@ use crate::healthcheck::{HEALTHCHECK_HELP, HealthcheckArgs};
 use crate::inspect::{InfoArgs, LockArgs, LocksArgs};
 use crate::intervene::{KICK_HELP, KickArgs, RELEASE_HELP, ReleaseArgs};
 use crate::operations::{LimitArgs, OversightArgs, SecurityArgs};
+use crate::top::{TOP_HELP, TopArgs};
 use crate::value::{
     Checked, ListenAddress, LogFormat, lease, listen_address, lock_name, log_format, log_level, positive_duration,
     server_address, switch,
 };
+use crate::watch::WatchArgs;
 
 /// A small server for named locks, with leases, first-in-first-out queues and fencing tokens.
 #[derive(Debug, Parser)]
@@ -77,6 +79,16 @@ pub(crate) enum Command {
     /// Remove a waiter from a lock's queue
     #[command(after_long_help = KICK_HELP)]
     Kick(KickArgs),
+
+    /// Print a line for whatever happens to the locks, as it happens
+    ///
+    /// It comes back to a server that is gone for a while or restarted, and says what it has missed.
+    #[command(after_long_help = STATUS_HELP)]
+    Watch(WatchArgs),
+
+    /// Look at all locks live, full-screen: sort, filter, inspect, release, kick
+    #[command(after_long_help = TOP_HELP)]
+    Top(TopArgs),
 
     /// Ask the server's --ops-listen whether it is ready, as containers do that have no curl
     #[command(after_long_help = HEALTHCHECK_HELP)]

@@ -14,6 +14,7 @@ mod demo;
 mod demo_worker;
 mod exec;
 mod failure;
+mod follow;
 mod generate;
 mod healthcheck;
 mod http;
@@ -25,9 +26,12 @@ mod operations;
 mod own;
 mod run;
 mod serve;
+mod sse;
 mod terminal;
 mod text;
+mod top;
 mod value;
+mod watch;
 
 use std::env;
 use std::process::ExitCode;
@@ -57,6 +61,8 @@ fn dispatch() -> Result<ExitCode, Failure> {
         Request::Run(Command::Lock(args)) => inspect::lock(&args),
         Request::Run(Command::Release(args)) => intervene::release(&args),
         Request::Run(Command::Kick(args)) => intervene::kick(&args),
+        Request::Run(Command::Watch(args)) => watch::watch(&args),
+        Request::Run(Command::Top(args)) => top::top(&args),
         Request::Run(Command::Healthcheck(args)) => healthcheck::healthcheck(&args),
         Request::Run(Command::Completions(args)) => generate::completions(&args),
         Request::Run(Command::Man(args)) => generate::man(&args),

@@ -84,7 +84,7 @@ fn settings(command: &str) -> BTreeSet<Setting> {
 }
 
 /// The commands, and the headings below which their settings stand.
-const COMMANDS: [(&str, &[&str]); 10] = [
+const COMMANDS: [(&str, &[&str]); 12] = [
     ("serve", &["## monolock serve"]),
     ("run", &["## monolock run"]),
     ("demo", &["## monolock demo"]),
@@ -93,6 +93,8 @@ const COMMANDS: [(&str, &[&str]); 10] = [
     ("lock", &["### All of them"]),
     ("release", &["### All of them", "### monolock release"]),
     ("kick", &["### All of them"]),
+    ("watch", &["### All of them"]),
+    ("top", &["### monolock top"]),
     ("healthcheck", &["## monolock healthcheck"]),
     ("acl check", &["## monolock acl check"]),
 ];

@@ -13,3 +13,6 @@ mod restart;
 mod run;
 mod serve;
 mod support;
+mod terminal;
+mod walk_through;
+mod watch;
