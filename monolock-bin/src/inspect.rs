@@ -310,7 +310,7 @@ pub(crate) fn named(client: &Client) -> String {
 /// What a person is told of a lock before its holder's claim is ended.
 pub(crate) fn in_short(lock: &Lock, holder: &Holder, now: SystemTime) -> String {
     format!(
-        "{} is held by {}\nsince {}, for {}, under token {}; {}\n",
+        "{} is held by {}\nsince {}, for {}\nunder token {}; {}\n",
         quoted(&lock.name),
         named(&holder.client),
         time(holder.since),

@@ -271,29 +271,29 @@ mod tests {
                     locks.begin_listing();
                     let (before, after) = life[begun..].split_at(shown - begun);
                     // A page may be under way while later events come.
-                    before.iter().for_each(|event| {
+                    for event in &before {
                         locks.happened(event.clone());
-                    });
-                    after[..end - shown].iter().for_each(|event| {
+                    }
+                    for event in &after[..end - shown] {
                         locks.happened(event.clone());
-                    });
+                    }
                     locks.page(snapshot(shown));
                     locks.listed();
-                    after[end - shown..].iter().for_each(|event| {
+                    for event in &after[end - shown..] {
                         locks.happened(event.clone());
-                    });
+                    }
                     assert_eq!(picture(&locks), "", "from {begun}, shown {shown}, to {end}");
                     let mut locks = Locks::default();
                     locks.begin_listing();
-                    life[begun..end].iter().for_each(|event| {
+                    for event in &life[begun..end] {
                         locks.happened(event.clone());
-                    });
+                    }
                     locks.page(snapshot(shown));
                     locks.listed();
                     let mut whole = Locks::default();
-                    life[..end].iter().for_each(|event| {
+                    for event in &life[..end] {
                         whole.happened(event.clone());
-                    });
+                    }
                     assert_eq!(picture(&locks), picture(&whole), "from {begun}, shown {shown}, to {end}");
                 }
             }

@@ -148,8 +148,10 @@ fn top_shows_a_lock_filters_and_releases_it_and_gives_the_terminal_back() {
 
     person.master.resize(size(60, 10)).unwrap();
     person.screen.screen_mut().set_size(some(10), some(60));
-    person.sees("the keys in the last row", |lines| lines[9].starts_with("Esc back  r release"));
-    person.press("q");
+    person.sees("the last row, further up", |lines| lines[9].starts_with("released \"nightly/import\""));
+    person.press("?");
+    person.sees("the help, in so many rows", |lines| lines[9].starts_with("any key: back"));
+    person.press("  q");
     assert_eq!(person.ended(), 0);
     let screen = person.screen.screen();
     assert!(!screen.alternate_screen() && !screen.hide_cursor(), "the terminal is as it was");
