@@ -271,7 +271,7 @@ mod tests {
                     locks.begin_listing();
                     let (before, after) = life[begun..].split_at(shown - begun);
                     // A page may be under way while later events come.
-                    for event in &before {
+                    for event in before {
                         locks.happened(event.clone());
                     }
                     for event in &after[..end - shown] {
