@@ -52,6 +52,8 @@ struct Ring {
     next: u64,
     /// From this number on all that happened was put down.
     unbroken_from: u64,
+    /// What was given up, and is yet to be freed.
+    given_up: VecDeque<Event>,
     readers: usize,
     /// When the last reader went.
     deserted_at: Timestamp,
@@ -124,6 +126,7 @@ impl Events {
             events: VecDeque::new(),
             next: 1,
             unbroken_from: 1,
+            given_up: VecDeque::new(),
             readers: 0,
             deserted_at: Timestamp::ORIGIN,
             is_on: false,
@@ -163,9 +166,13 @@ impl Events {
         }
     }
 
-    /// Wakes those who wait for events. Not for under a lock.
+    /// Wakes those who wait for events, and frees what nobody will read. Not for under a lock.
     pub(crate) fn announce(&self) {
         self.news.notify_waiters();
+        if !self.is_watched() {
+            let given_up = std::mem::take(&mut self.ring.lock().given_up);
+            drop(given_up);
+        }
     }
 
     /// Ready when something has happened since this call.
@@ -191,11 +198,19 @@ impl Ring {
         self.next - self.events.len() as u64
     }
 
+    /// Makes room for all that it commonly holds, so that nothing is moved under a shard's lock.
+    fn begin(&mut self, kept: NonZeroUsize) {
+        if !self.is_on {
+            self.is_on = true;
+            self.events = VecDeque::with_capacity(kept.min(KEPT_EVENTS).get());
+        }
+    }
+
     /// Forgets all, since what comes is not put down any more. The number that is passed over is that of whatever
     /// happens until somebody reads again.
     fn give_up(&mut self) {
         self.is_on = false;
-        self.events = VecDeque::new();
+        self.given_up = std::mem::take(&mut self.events);
         self.next += 1;
         self.unbroken_from = self.next;
     }
@@ -228,7 +243,7 @@ impl Reader {
                 return Err(TooManyReaders);
             }
             ring.readers += 1;
-            ring.is_on = true;
+            ring.begin(events.kept);
             events.is_watched.store(true, Ordering::Relaxed);
         }
         events.metrics.event_readers.inc();

@@ -1,11 +1,15 @@
 //! Access control and limits, by identities of real certificates.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::pki::{Authority, Pair};
-use crate::support::{Frame, Watched, assert_complete, expect_events, monolock, outline};
+use crate::support::{Frame, PATIENCE, Watched, assert_complete, expect_events, monolock, outline};
 use crate::tls::flags;
 use crate::tls_client::TlsClient;
 
@@ -79,6 +83,30 @@ fn rules_add_up_in_no_order_and_what_none_allows_is_refused_counted_told_and_put
         assert_eq!(watched.server.process.status(), 0);
         fs::remove_file(&log).unwrap();
     }
+}
+
+#[test]
+fn who_follows_the_events_sees_what_is_denied_and_to_whom() {
+    let authority = Authority::new();
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = with_acl(&authority, &directory.path().join("acl.json"), r#"{"rules": []}"#);
+    let admin = directory.path().join("admin.sock");
+    command.arg("--admin-listen").arg(format!("unix:{}", admin.display()));
+    let watched = Watched::start_with(command);
+    let mut stream = UnixStream::connect(admin).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut data = BufReader::new(stream).lines().map(Result::unwrap).filter_map(|line| {
+        let data = line.strip_prefix("data: ")?;
+        Some(serde_json::from_str::<Value>(data).unwrap())
+    });
+    assert_eq!(data.next().unwrap()["event"], "hello");
+    expect_denied(&watched, &authority, &authority.client("spiffe://prod/worker/1"), "jobs");
+    let denied = data.next().unwrap();
+    let fields: Vec<_> = denied.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(fields, ["event", "identity", "lock", "remote_addr", "time"]);
+    assert_eq!((&denied["event"], &denied["lock"]), (&"denied".into(), &"jobs".into()));
+    assert_eq!(denied["identity"], "spiffe://prod/worker/1");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod support;
 
 mod access;
 mod clock;
+mod dashboards;
 mod pki;
 mod prometheus;
 mod reload;
