@@ -301,6 +301,18 @@ mod tests {
     }
 
     #[test]
+    fn old_news_moves_nobody() {
+        let mut locks = Locks::default();
+        locks.begin_listing();
+        locks.page(snapshot(8));
+        locks.listed();
+        for old in [event("granted", 1, Some(10)), event("released", 1, Some(10)), event("queued", 2, None)] {
+            locks.happened(old);
+            assert_eq!(picture(&locks), "2:11 | 4 5");
+        }
+    }
+
+    #[test]
     fn a_listing_that_is_overtaken_begins_anew() {
         let mut locks = Locks::default();
         locks.begin_listing();
