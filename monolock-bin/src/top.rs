@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anstream::{AutoStream, ColorChoice};
 use clap::Args;
+use crossterm::event;
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{MissedTickBehavior, interval};

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::time::SystemTime;
 
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use monolock_core::Glob;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::api;
 use crate::follow::Event;

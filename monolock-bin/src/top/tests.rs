@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::api::{Client, Holder, Lock, Waiter};
 use crate::follow::Event;
