@@ -161,7 +161,7 @@ pub(crate) fn safe_json(document: &str) -> String {
 /// Writes text for programs to standard output, as it is.
 ///
 /// # Errors
-/// Those of [`print`].
+/// Those of [`print()`].
 pub(crate) fn print_raw(text: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     written(stdout.write_all(text).and_then(|()| stdout.flush()))

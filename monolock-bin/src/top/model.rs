@@ -1,7 +1,8 @@
 //! What `top` knows of the locks: a listing, and the events since.
 //!
 //! Events that come while a listing is under way are put aside and applied after it, each with no effect if the listing
-//! shows it already (docs/admin-api.md, "Know all locks at any time"). So the picture is whole whenever it is said to be.
+//! shows it already (docs/admin-api.md, "Know all locks at any time"). So the picture is whole whenever it is said to
+//! be.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::SystemTime;
