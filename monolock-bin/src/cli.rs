@@ -20,11 +20,17 @@ use crate::acl::AclCommand;
 use crate::argv;
 use crate::bench::{BENCH_HELP, BenchArgs};
 use crate::failure::{Failure, USAGE};
+use crate::generate::{CompletionsArgs, ManArgs};
+use crate::healthcheck::{HEALTHCHECK_HELP, HealthcheckArgs};
+use crate::inspect::{InfoArgs, LockArgs, LocksArgs};
+use crate::intervene::{KICK_HELP, KickArgs, RELEASE_HELP, ReleaseArgs};
 use crate::operations::{LimitArgs, OversightArgs, SecurityArgs};
+use crate::top::{TOP_HELP, TopArgs};
 use crate::value::{
     Checked, ListenAddress, LogFormat, lease, listen_address, lock_name, log_format, log_level, positive_duration,
     server_address, switch,
 };
+use crate::watch::WatchArgs;
 
 /// A small server for named locks, with leases, first-in-first-out queues and fencing tokens.
 #[derive(Debug, Parser)]
@@ -55,6 +61,40 @@ pub(crate) enum Command {
     #[command(after_long_help = RUN_HELP)]
     Run(RunArgs),
 
+    /// Show the server: its version, its settings, how many locks and sessions it has
+    #[command(after_long_help = STATUS_HELP)]
+    Info(InfoArgs),
+
+    /// List the locks that somebody claims: who holds them, since when, how many wait
+    #[command(after_long_help = STATUS_HELP)]
+    Locks(LocksArgs),
+
+    /// Show one lock: its holder, its token, its lease, and its queue in order
+    #[command(after_long_help = STATUS_HELP)]
+    Lock(LockArgs),
+
+    /// End the claim of a lock's holder; the next waiter has the lock at once
+    #[command(after_long_help = RELEASE_HELP)]
+    Release(ReleaseArgs),
+
+    /// Remove a waiter from a lock's queue
+    #[command(after_long_help = KICK_HELP)]
+    Kick(KickArgs),
+
+    /// Print a line for whatever happens to the locks, as it happens
+    ///
+    /// It comes back to a server that is gone for a while or restarted, and says what it has missed.
+    #[command(after_long_help = STATUS_HELP)]
+    Watch(WatchArgs),
+
+    /// Look at all locks live, full-screen: sort, filter, inspect, release, kick
+    #[command(after_long_help = TOP_HELP)]
+    Top(TopArgs),
+
+    /// Ask the server's --ops-listen whether it is ready, as containers do that have no curl
+    #[command(after_long_help = HEALTHCHECK_HELP)]
+    Healthcheck(HealthcheckArgs),
+
     /// Look into an access-control list
     #[command(subcommand)]
     Acl(AclCommand),
@@ -69,6 +109,13 @@ pub(crate) enum Command {
     ///
     /// Starts a server on a free port of this machine and three workers, and tells what happens to them.
     Demo(DemoArgs),
+
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+
+    /// Write manual pages, for those who package the program.
+    #[command(hide = true)]
+    Man(ManArgs),
 
     /// The stage between `run` and its command.
     #[command(name = "__exec", hide = true)]
@@ -168,6 +215,15 @@ pub(crate) enum Patience {
     Unlimited,
 }
 
+const STATUS_HELP: &str = "\
+Exit status
+\x20   0  done
+\x20   1  anything that has no status of its own
+\x20   2  the command line or a variable is wrong
+\x20   3  there is no such lock
+\x20 122  the admin API refuses who asks: a bearer token is missing or wrong
+\x20 123  no admin API was reached";
+
 const RUN_HELP: &str = "\
 Exit status: that of the command, 128+n if signal n ended it, and of monolock itself
 \x20   2  the command line or a variable is wrong
@@ -234,6 +290,12 @@ pub(crate) enum Request {
     Text(clap::Error),
     /// A command to be run.
     Run(Command),
+}
+
+/// The whole command line, as it is described to people.
+pub(crate) fn command() -> clap::Command {
+    // The program's own page shows the flags of the command that needs no name.
+    ServeArgs::augment_args(Cli::command())
 }
 
 /// Reads the command line and the variables.

@@ -14,16 +14,23 @@ pub(crate) const USAGE: u8 = 2;
 /// Anything else that has no status of its own.
 pub(crate) const FAILED: u8 = 1;
 
+/// Commands of an operator: there is no such lock, holder or waiter.
+pub(crate) const NONE_SUCH: u8 = 3;
+
+/// Commands of an operator: nothing was done, because the claim that was meant is another by now, or not one alone, or
+/// because a person said no.
+pub(crate) const OTHER_CLAIM: u8 = 4;
+
 /// `run`: the lock is held by another, and the command was not to wait (`--try`).
 pub(crate) const CONTENDED: u8 = 120;
 
 /// `run`: the lock was lost while the command ran.
 pub(crate) const LOST: u8 = 121;
 
-/// `run`: the server refuses the claim.
+/// `run`: the server refuses the claim. Commands of an operator: the admin API refuses who asks.
 pub(crate) const DENIED: u8 = 122;
 
-/// `run`: no server was reached.
+/// `run`: no server was reached. Commands of an operator: no admin API was.
 pub(crate) const UNREACHABLE: u8 = 123;
 
 /// `run`: the lock was not obtained in time, as `timeout` has it.
@@ -54,6 +61,11 @@ impl Failure {
     /// Where a signal was the reason, whoever sent it knows.
     pub(crate) fn signalled(signal: Signal) -> Self {
         Self { status: signal_status(signal), sentence: None }
+    }
+
+    /// Where whoever reads the output has closed it: it was enough.
+    pub(crate) const fn nobody_reads() -> Self {
+        Self { status: 0, sentence: None }
     }
 
     /// Tells the user. A closed stderr is no reason to fail otherwise.

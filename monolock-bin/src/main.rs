@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod admin;
+mod api;
 mod argv;
 mod bench;
 mod cli;
@@ -13,14 +15,24 @@ mod demo;
 mod demo_worker;
 mod exec;
 mod failure;
+mod follow;
+mod generate;
+mod healthcheck;
+mod http;
+mod inspect;
+mod intervene;
 mod job;
 mod logging;
 mod operations;
 mod own;
 mod run;
 mod serve;
+mod sse;
 mod terminal;
+mod text;
+mod top;
 mod value;
+mod watch;
 
 use std::env;
 use std::process::ExitCode;
@@ -45,6 +57,16 @@ fn dispatch() -> Result<ExitCode, Failure> {
         }
         Request::Run(Command::Serve(args)) => serve::serve(&args),
         Request::Run(Command::Run(args)) => run::run(&args),
+        Request::Run(Command::Info(args)) => inspect::info(&args),
+        Request::Run(Command::Locks(args)) => inspect::locks(&args),
+        Request::Run(Command::Lock(args)) => inspect::lock(&args),
+        Request::Run(Command::Release(args)) => intervene::release(&args),
+        Request::Run(Command::Kick(args)) => intervene::kick(&args),
+        Request::Run(Command::Watch(args)) => watch::watch(&args),
+        Request::Run(Command::Top(args)) => top::top(&args),
+        Request::Run(Command::Healthcheck(args)) => healthcheck::healthcheck(&args),
+        Request::Run(Command::Completions(args)) => generate::completions(&args),
+        Request::Run(Command::Man(args)) => generate::man(&args),
         Request::Run(Command::Acl(AclCommand::Check(args))) => acl::check(&args),
         Request::Run(Command::Exec(args)) => exec::exec(&args),
         Request::Run(Command::Bench(args)) => bench::bench(&args),

@@ -10,12 +10,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
+use anstream::ColorChoice;
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, Command, Error};
+use clap_complete::Shell;
 use monolock_client::MIN_LEASE_MS;
-use monolock_core::{Lease, LockName, LockNameError, MAX_NAME_BYTES};
+use monolock_core::{Lease, LockName, LockNameError, MAX_NAME_BYTES, Token};
 use monolock_net::{AuditFailure, AuditSink};
 use tokio::net::lookup_host;
 use tracing::level_filters::LevelFilter;
@@ -149,6 +151,33 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
         Ok(ListenAddress { host: Some(_), port: 1.. }) => Ok(text.to_owned()),
         Ok(_) | Err(_) => Err("must be host:port or [v6]:port, such as 127.0.0.1:7070".to_owned()),
     }
+}
+
+/// A pattern of locks' names. A server takes no longer one.
+pub(crate) fn glob(text: &str) -> Result<String, String> {
+    const MAX_BYTES: usize = 1024;
+    if text.len() > MAX_BYTES { Err(format!("must have at most {MAX_BYTES} bytes")) } else { Ok(text.to_owned()) }
+}
+
+/// A fencing token.
+pub(crate) fn token(text: &str) -> Result<u64, String> {
+    let token = text.parse().ok().and_then(Token::new);
+    token.map(Token::get).ok_or_else(|| "must be a token, a whole number from 1 up".to_owned())
+}
+
+/// When colours are used.
+pub(crate) fn color(text: &str) -> Result<ColorChoice, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(ColorChoice::Auto),
+        "always" => Ok(ColorChoice::Always),
+        "never" => Ok(ColorChoice::Never),
+        _ => Err("must be auto, always or never".to_owned()),
+    }
+}
+
+/// A shell.
+pub(crate) fn shell(text: &str) -> Result<Shell, String> {
+    text.parse().map_err(|_| "must be bash, elvish, fish, powershell or zsh".to_owned())
 }
 
 /// How much is logged.

@@ -292,6 +292,8 @@ struct Holder<'a> {
     remote_addr: SocketAddr,
     since: String,
     lease_ms: u32,
+    #[serde(rename = "lease_remaining_ms", serialize_with = "as_millis")]
+    lease_remaining: Duration,
     /// Below 2^53 for as long as a token is about its second shifted by 20 bits, so that JavaScript reads it exactly.
     token: u64,
     session: u64,
@@ -303,6 +305,8 @@ struct Waiter<'a> {
     remote_addr: SocketAddr,
     queued_at: String,
     lease_ms: u32,
+    #[serde(rename = "lease_remaining_ms", serialize_with = "as_millis")]
+    lease_remaining: Duration,
     session: u64,
 }
 
@@ -318,12 +322,14 @@ impl<'a> From<&'a LockReport> for Lock<'a> {
 
 impl<'a> Holder<'a> {
     /// `None` for a session that holds nothing.
-    fn of(SessionReport { session, identity, remote_addr, since, lease, token }: &'a SessionReport) -> Option<Self> {
+    fn of(report: &'a SessionReport) -> Option<Self> {
+        let SessionReport { session, identity, remote_addr, since, lease, lease_remaining, token } = report;
         Some(Self {
             identity,
             remote_addr: *remote_addr,
             since: rfc3339(*since),
             lease_ms: lease.as_millis(),
+            lease_remaining: *lease_remaining,
             token: (*token)?.get(),
             session: *session,
         })
@@ -331,12 +337,14 @@ impl<'a> Holder<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    fn of(SessionReport { session, identity, remote_addr, since, lease, .. }: &'a SessionReport) -> Self {
+    fn of(report: &'a SessionReport) -> Self {
+        let SessionReport { session, identity, remote_addr, since, lease, lease_remaining, token: _ } = report;
         Self {
             identity,
             remote_addr: *remote_addr,
             queued_at: rfc3339(*since),
             lease_ms: lease.as_millis(),
+            lease_remaining: *lease_remaining,
             session: *session,
         }
     }

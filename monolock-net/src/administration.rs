@@ -35,6 +35,8 @@ pub(crate) struct SessionReport {
     /// Since when it has held or waited.
     pub(crate) since: SystemTime,
     pub(crate) lease: Lease,
+    /// How much of its lease is left, unless it is heard before.
+    pub(crate) lease_remaining: Duration,
     /// A holder's token.
     pub(crate) token: Option<Token>,
 }
@@ -186,6 +188,7 @@ fn session_report(
         remote_addr: connection.peer(),
         since: Clock::wall_at(session.since(), now, wall),
         lease: session.lease(),
+        lease_remaining: session.deadline().since(now),
         token: match session.standing() {
             Standing::Holding(token) => Some(token),
             Standing::Waiting => None,

@@ -341,7 +341,7 @@ fn b63_a_file_that_was_deleted_with_its_directory_is_made_anew_when_it_can_be() 
     let (_directory, log) = place();
     let log = log.with_file_name("deeper").join("audit.log");
     fs::create_dir(log.parent().unwrap()).unwrap();
-    let server = Server::start_with(with_audit(&log, "--listen 127.0.0.1:0"));
+    let mut server = Server::start_with(with_audit(&log, "--listen 127.0.0.1:0"));
     fs::remove_dir_all(log.parent().unwrap()).unwrap();
     until(
         || {
@@ -352,6 +352,9 @@ fn b63_a_file_that_was_deleted_with_its_directory_is_made_anew_when_it_can_be() 
     );
     fs::create_dir(log.parent().unwrap()).unwrap();
     server.process.stderr_line("the audit log is written again");
+    // The end of the last hold may not be written yet.
+    server.process.signal(Signal::SIGTERM);
+    server.process.status();
     assert_complete(&expect_events(&log, 2));
 }
 

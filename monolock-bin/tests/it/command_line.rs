@@ -98,6 +98,18 @@ fn a_wrong_flag_is_one_sentence_and_status_2() {
         ("run --lease 19ms jobs -- ls", r#"--lease is "19ms", but must be at least 20ms to be kept"#),
         ("run -lease 1us jobs -- ls", r#"--lease is "1us", but the lease must be a whole number of milliseconds"#),
         ("run --try --wait 1s jobs -- ls", "--try and --wait exclude each other: give one of them"),
+        ("info --admin 7071", r#"--admin is "7071", but must be host:port or unix:PATH, such as 127.0.0.1:7071"#),
+        (
+            "info -admin unix:",
+            r#"--admin is "unix:", but must name a path after unix:, such as unix:/run/monolock/admin.sock"#,
+        ),
+        ("locks --color sometimes", r#"--color is "sometimes", but must be auto, always or never"#),
+        ("locks a b", r#"there is no place for "b" here: see monolock locks --help"#),
+        ("lock", "NAME is missing: see monolock lock --help"),
+        ("kick jobs", "WHO is missing: see monolock kick --help"),
+        ("release jobs --token 0", r#"--token is "0", but must be a token, a whole number from 1 up"#),
+        ("healthcheck --ops :7072", r#"--ops is ":7072", but must be host:port or [v6]:port, such as 127.0.0.1:7070"#),
+        ("completions tcsh", r#"SHELL is "tcsh", but must be bash, elvish, fish, powershell or zsh"#),
         ("demo --lease never", r#"--lease is "never", but must be a duration, such as 5s, 250ms or 1m30s"#),
     ] {
         assert_fails(&mut monolock(words(line)), 2, sentence);
@@ -105,6 +117,9 @@ fn a_wrong_flag_is_one_sentence_and_status_2() {
     let long = "x".repeat(256);
     let sentence = format!("NAME is {long:?}, but must have at most 255 bytes");
     assert_fails(&mut monolock(["run", &long, "--", "ls"]), 2, &sentence);
+    let long = "x".repeat(1025);
+    let sentence = format!("GLOB is {long:?}, but must have at most 1024 bytes");
+    assert_fails(&mut monolock(["locks", &long]), 2, &sentence);
     assert_fails(&mut monolock(["run", "", "--", "ls"]), 2, r#"NAME is "", but must not be empty"#);
 }
 
@@ -119,6 +134,12 @@ fn a_wrong_variable_is_named_itself() {
         ("run jobs -- ls", "MONOLOCK_LEASE", "x", "must be a duration, such as 5s, 250ms or 1m30s"),
         ("run jobs -- ls", "MONOLOCK_WAIT", "0s", "must be more than zero, such as 5s"),
         ("run jobs -- ls", "MONOLOCK_TRY", "perhaps", "must be true or false"),
+        ("locks", "MONOLOCK_ADMIN_ADDRESS", ":1", "must be host:port or unix:PATH, such as 127.0.0.1:7071"),
+        ("locks", "MONOLOCK_JSON", "perhaps", "must be true or false"),
+        ("locks", "MONOLOCK_COLOR", "perhaps", "must be auto, always or never"),
+        ("release jobs", "MONOLOCK_RELEASE_TOKEN", "x", "must be a token, a whole number from 1 up"),
+        ("release jobs", "MONOLOCK_YES", "perhaps", "must be true or false"),
+        ("healthcheck", "MONOLOCK_OPS_ADDRESS", "x", "must be host:port or [v6]:port, such as 127.0.0.1:7070"),
     ] {
         let sentence = format!("{variable} is {value:?}, but {wanted}");
         assert_fails(monolock(words(line)).env(variable, value), 2, &sentence);

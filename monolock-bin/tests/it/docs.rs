@@ -26,11 +26,12 @@ fn pages() -> BTreeMap<PathBuf, String> {
     pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// What stands below a heading, down to the next of its rank.
+/// What stands below a heading, down to the next of its rank or above.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("there is no {heading:?}"));
-    let rank = heading.split(' ').next().unwrap();
-    rest.split(&format!("\n{rank} ")).next().unwrap()
+    let rank = heading.find(' ').unwrap();
+    let ends = (1..=rank).filter_map(|rank| rest.find(&format!("\n{} ", "#".repeat(rank))));
+    &rest[..ends.min().unwrap_or(rest.len())]
 }
 
 /// The rows of its tables whose first cell is code, cell by cell, without the marks of code.
@@ -82,15 +83,30 @@ fn settings(command: &str) -> BTreeSet<Setting> {
     settings.into_iter().collect()
 }
 
-const COMMANDS: [&str; 5] = ["serve", "run", "bench", "demo", "acl check"];
+/// The commands, and the headings below which their settings stand.
+const COMMANDS: [(&str, &[&str]); 13] = [
+    ("serve", &["## monolock serve"]),
+    ("run", &["## monolock run"]),
+    ("bench", &["## monolock bench"]),
+    ("demo", &["## monolock demo"]),
+    ("info", &["### All of them"]),
+    ("locks", &["### All of them"]),
+    ("lock", &["### All of them"]),
+    ("release", &["### All of them", "### monolock release"]),
+    ("kick", &["### All of them"]),
+    ("watch", &["### All of them"]),
+    ("top", &["### monolock top"]),
+    ("healthcheck", &["## monolock healthcheck"]),
+    ("acl check", &["## monolock acl check"]),
+];
 
 #[test]
 fn each_setting_stands_on_the_page_with_its_variable_and_its_default() {
     let configuration = page("configuration.md");
-    for command in COMMANDS {
-        let written = rows(section(&configuration, &format!("## monolock {command}")));
-        let written: BTreeSet<Setting> = written
-            .into_iter()
+    for (command, headings) in COMMANDS {
+        let written: BTreeSet<Setting> = headings
+            .iter()
+            .flat_map(|heading| rows(section(&configuration, heading)))
             .map(|row| {
                 let [flag, variable, default, _what, ..] = &row[..] else { panic!("a short row: {row:?}") };
                 let default = Some(default.clone()).filter(|default| default != "off" && default != "required");
@@ -105,7 +121,7 @@ fn each_setting_stands_on_the_page_with_its_variable_and_its_default() {
 
 #[test]
 fn no_page_knows_a_flag_or_a_variable_that_is_not_there() {
-    let all: Vec<Setting> = COMMANDS.iter().flat_map(|command| settings(command)).collect();
+    let all: Vec<Setting> = COMMANDS.iter().flat_map(|(command, _)| settings(command)).collect();
     let mut flags: Names = all.iter().map(|setting| words(&setting.flag)[0].to_owned()).collect();
     flags.extend(["--help", "--version"].map(str::to_owned));
     let mut variables: Names = all.into_iter().map(|setting| setting.variable).collect();
