@@ -1,6 +1,6 @@
 //! `monolock run`: its statuses, its signals, and what becomes of the command when the lock or the wrapper goes.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
@@ -307,19 +307,27 @@ fn b73_a_wrapper_that_is_killed_takes_the_lock_with_it_and_the_command_is_told()
 fn a_wait_is_told_on_a_terminal_and_nowhere_else() {
     let server = Server::start();
     let _holder = server.hold("a\x1b[31mb\n");
-    let stderr_of = |flags: &str| {
+    let start = |flags: &str| {
         let terminal = openpty(None, None).unwrap();
         let address = server.address.to_string();
-        let mut line = vec!["run", "--server", &address, "--wait", "1s"];
+        let mut line = vec!["run", "--server", &address];
         line.extend(words(flags));
         line.extend(["a\x1b[31mb\n", "--", "ls"]);
-        let mut wrapper = Process::start_with_stderr(&mut monolock(line), terminal.slave);
-        assert_eq!(wrapper.status(), 124);
-        let mut bytes = [0; 512];
-        let read = std::fs::File::from(terminal.master).read(&mut bytes).unwrap();
-        String::from_utf8_lossy(&bytes[..read]).into_owned()
+        let wrapper = Process::start_with_stderr(&mut monolock(line), terminal.slave);
+        (wrapper, BufReader::new(std::fs::File::from(terminal.master)))
     };
+    let first_line = |terminal: &mut BufReader<std::fs::File>| {
+        let mut line = String::new();
+        terminal.read_line(&mut line).unwrap();
+        line
+    };
+    let (mut wrapper, mut terminal) = start("");
     let waiting = format!(r#"monolock: waiting for lock "a\u{{1b}}[31mb\n" at {}"#, server.address);
-    assert!(stderr_of("").starts_with(&waiting));
-    assert!(stderr_of("--quiet").starts_with("monolock: lock \"a\\u{1b}[31mb\\n\" was not obtained within 1s"));
+    assert!(first_line(&mut terminal).starts_with(&waiting));
+    wrapper.signal(Signal::SIGTERM);
+    assert_eq!(wrapper.status(), 143);
+
+    let (mut wrapper, mut terminal) = start("--quiet --wait 1s");
+    assert!(first_line(&mut terminal).starts_with("monolock: lock \"a\\u{1b}[31mb\\n\" was not obtained within 1s"));
+    assert_eq!(wrapper.status(), 124);
 }
