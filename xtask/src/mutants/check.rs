@@ -7,7 +7,7 @@ use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use cargo_metadata::{Message, Metadata, MetadataCommand};
+use cargo_metadata::{Message, Metadata, MetadataCommand, Package};
 
 use super::catalogue::{Mutant, Test, TestTarget};
 use super::finder::SIMULATOR_PACKAGE;
@@ -30,14 +30,17 @@ pub(crate) fn check(mutants: &[&Mutant]) -> Result<(), String> {
         wrong.push(format!("there is no package {SIMULATOR_PACKAGE}"));
     }
     let tests = mutants.iter().filter_map(|mutant| mutant.test.as_ref());
-    let mut tests_by_features: BTreeMap<Vec<String>, Vec<&Test>> = BTreeMap::new();
+    let apart = built_apart(&metadata);
+    let mut tests_by_build: BTreeMap<(Vec<String>, Option<&str>), Vec<&Test>> = BTreeMap::new();
     for test in tests {
         let TestTarget { package, features, .. } = &test.target;
         let features = features.iter().map(|feature| format!("{package}/{feature}")).collect();
-        tests_by_features.entry(features).or_default().push(test);
+        let alone = apart.iter().find(|apart| *apart == package).map(String::as_str);
+        tests_by_build.entry((features, alone)).or_default().push(test);
     }
-    for (features, tests) in tests_by_features {
-        let programs = build(&metadata, &features, &tests)?;
+    for ((features, alone), tests) in tests_by_build {
+        let of = alone.map_or(Of::AllBut(&apart), Of::Package);
+        let programs = build(&metadata, of, &features, &tests)?;
         let mut known: BTreeMap<&TestTarget, BTreeSet<String>> = BTreeMap::new();
         for test in tests {
             let target = &test.target;
@@ -53,11 +56,28 @@ pub(crate) fn check(mutants: &[&Mutant]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// Builds the programs of these tests, for the whole workspace as the parts of `cargo xtask test` do: for one package
-/// the features of its dependencies may be others, and all would be built again.
-fn build(metadata: &Metadata, features: &[String], tests: &[&Test]) -> Result<Programs, String> {
+/// The packages whose library is no program of tests, and which a build of all libraries' tests has to leave out.
+fn built_apart(metadata: &Metadata) -> Vec<String> {
+    let is_apart = |package: &&Package| package.targets.iter().any(|target| target.is_lib() && !target.test);
+    metadata.packages.iter().filter(is_apart).map(|package| package.name.to_string()).collect()
+}
+
+/// Which packages' tests are built.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    Package(&'a str),
+    AllBut(&'a [String]),
+}
+
+/// Builds the programs of these tests as the parts of `cargo xtask test` do, for the whole workspace where that can be:
+/// for one package the features of its dependencies may be others, and all would be built again.
+fn build(metadata: &Metadata, of: Of<'_>, features: &[String], tests: &[&Test]) -> Result<Programs, String> {
     let mut command = Command::new(parts::cargo());
-    command.args(["test", "--workspace", "--no-run", "--locked", "--message-format", "json-render-diagnostics"]);
+    command.args(["test", "--no-run", "--locked", "--message-format", "json-render-diagnostics"]);
+    match of {
+        Of::Package(package) => command.args(["--package", package]),
+        Of::AllBut(others) => command.arg("--workspace").args(others.iter().flat_map(|other| ["--exclude", other])),
+    };
     for name in tests.iter().map(|test| test.target.name.as_str()).collect::<BTreeSet<_>>() {
         command.args(TestTarget::kind_arguments(name));
     }
