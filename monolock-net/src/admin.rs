@@ -8,7 +8,7 @@ use std::net::{AddrParseError, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
@@ -23,6 +23,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::administration::{LockReport, More, NotDone, SessionReport, Who};
+use crate::event::{as_millis, rfc3339};
 use crate::event_stream::EventStream;
 use crate::events::{Reader, Whence};
 use crate::guard::{Guard, Refusal};
@@ -497,12 +498,4 @@ fn number(text: &str) -> Option<u64> {
 fn json(value: &impl Serialize) -> Response {
     let body = serde_json::to_vec(value).expect("strings and numbers are JSON, and memory takes them");
     ([(CONTENT_TYPE, JSON)], body).into_response()
-}
-
-fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_millis(time.max(SystemTime::UNIX_EPOCH)).to_string()
-}
-
-fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

@@ -106,7 +106,7 @@ impl Event {
             what: &'a What,
         }
         let Self { time, lock, session: _, identity, remote_addr, what } = self;
-        let time = humantime::format_rfc3339_millis((*time).max(SystemTime::UNIX_EPOCH)).to_string();
+        let time = rfc3339(*time);
         let (event, remote_addr) = (what.name(), *remote_addr);
         let line = Line { time, event, lock: lock.as_str(), session, identity, remote_addr, what };
         let mut serializer = serde_json::Serializer::with_formatter(&mut *lines, Printable);
@@ -140,7 +140,13 @@ fn as_number<S: serde::Serializer>(token: &Token, serializer: S) -> Result<S::Ok
     serializer.serialize_u64(token.get())
 }
 
-fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+/// A time in UTC, to the millisecond.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time.max(SystemTime::UNIX_EPOCH)).to_string()
+}
+
+/// A duration as a number of whole milliseconds.
+pub(crate) fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -5,21 +5,18 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use crate::parts::{self, GO, NODE};
 
 /// Builds what is needed and hands `arguments` to the run; `--release` among them is about the building.
-pub(crate) fn chaos(arguments: &[String]) -> ExitCode {
+///
+/// # Errors
+/// What was called and how it ended.
+pub(crate) fn chaos(arguments: &[String]) -> Result<(), String> {
     let (of_building, of_run): (Vec<&String>, Vec<&String>) =
         arguments.iter().partition(|argument| *argument == "--release");
-    match build_and_run(!of_building.is_empty(), &of_run) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
+    build_and_run(!of_building.is_empty(), &of_run)
 }
 
 fn build_and_run(in_release: bool, arguments: &[&String]) -> Result<(), String> {

@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         Task::Mutants(mutants) => mutants.run(),
         Task::Bench { arguments } => ended(bench(&arguments)),
         Task::Fuzz(fuzz) => fuzz.run(),
-        Task::Chaos { arguments } => chaos::chaos(&arguments),
+        Task::Chaos { arguments } => ended(chaos::chaos(&arguments)),
         Task::Instructions { bless } => ended(instructions::instructions(bless)),
     }
 }
