@@ -1,4 +1,4 @@
-//! The admin API: what an administrator sees and does, as JSON over HTTP.
+//! The admin API: what an administrator sees and does, as JSON over HTTP, and the page that shows it to a person.
 //!
 //! `openapi.json` describes it. Long listings come in pages, are made beside the tasks that serve clients, and take
 //! each lock's shard only for that lock.
@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE};
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -28,6 +28,7 @@ use crate::event_stream::EventStream;
 use crate::events::{Reader, Whence};
 use crate::guard::{Guard, Refusal};
 use crate::http::Lane;
+use crate::page;
 use crate::shared::Shared;
 use crate::uri::{UriError, parameters, segment};
 
@@ -110,6 +111,7 @@ pub(crate) fn router(shared: Arc<Shared>, config: Config, guard: Guard, connecti
     let max_readers = connections / 2;
     let admin = Admin { shared, config, listings: Arc::new(Semaphore::new(LISTINGS)), max_readers };
     Router::new()
+        .route(page::PATH, get(page::page))
         .route("/api/info", get(info))
         .route("/api/events", get(events))
         .route("/api/locks", get(locks))
@@ -124,7 +126,8 @@ pub(crate) fn router(shared: Arc<Shared>, config: Config, guard: Guard, connecti
 }
 
 async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    if let Err(refusal) = guard.check(&request) {
+    let is_for_page = request.uri().path() == page::PATH && matches!(*request.method(), Method::GET | Method::HEAD);
+    if let Err(refusal) = if is_for_page { guard.check_host(&request) } else { guard.check(&request) } {
         return Problem::Refused(refusal).into_response();
     }
     // A body would be ignored, and with it what its author meant to say.

@@ -42,14 +42,21 @@ pub(crate) struct BearerToken(Vec<u8>);
 
 impl Guard {
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
-        if self.hosts == Hosts::Loopback && !is_addressed_to_loopback(request) {
-            return Err(Refusal::ForeignHost);
-        }
+        self.check_host(request)?;
         if !is_of_same_site(request.headers()) {
             return Err(Refusal::CrossSite);
         }
         if self.token.as_ref().is_some_and(|token| !token.is_in(request.headers())) {
             return Err(Refusal::Unauthorized);
+        }
+        Ok(())
+    }
+
+    /// What is asked of a request for the page, which says and does nothing by itself: a browser shows no token when
+    /// it opens one, and a link from anywhere may lead to it.
+    pub(crate) fn check_host(&self, request: &Request) -> Result<(), Refusal> {
+        if self.hosts == Hosts::Loopback && !is_addressed_to_loopback(request) {
+            return Err(Refusal::ForeignHost);
         }
         Ok(())
     }

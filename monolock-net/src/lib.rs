@@ -29,6 +29,7 @@ mod limits;
 mod metrics;
 mod ops;
 mod outbox;
+mod page;
 mod policy;
 #[cfg(target_os = "linux")]
 mod process;
