@@ -23,7 +23,7 @@ export const PICTURES = path.join(TARGET, "browser");
 mkdirSync(PICTURES, { recursive: true });
 
 /** For all that is waited for: a machine that is busy with other things takes long. */
-export const PATIENCE = 60_000;
+export const PATIENCE = Number(process.env.MONOLOCK_BROWSER_PATIENCE ?? 60_000);
 
 const CHROMIUM = [process.env.MONOLOCK_CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
@@ -171,22 +171,70 @@ export function bench(server, ...flags) {
   return child;
 }
 
+/** A line to a server's admin address, which can be cut. */
+export class Line {
+  #sockets = new Set();
+  #isCut = false;
+
+  static async to(server) {
+    const line = new Line();
+    line.listener = net.createServer((near) => line.#join(near, server.adminPort));
+    await new Promise((resolve) => line.listener.listen(0, "127.0.0.1", resolve));
+    return line;
+  }
+
+  url(hash = "") {
+    return `http://localhost:${this.listener.address().port}/${hash}`;
+  }
+
+  /** Ends what goes over it, and lets nothing pass until it is mended. */
+  cut() {
+    this.#isCut = true;
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  mend() {
+    this.#isCut = false;
+  }
+
+  close() {
+    this.cut();
+    this.listener.close();
+  }
+
+  #join(near, port) {
+    if (this.#isCut) {
+      near.destroy();
+      return;
+    }
+    const far = net.connect(port, "127.0.0.1");
+    for (const [socket, other] of [[near, far], [far, near]]) {
+      this.#sockets.add(socket);
+      socket.on("error", () => {});
+      socket.on("close", () => {
+        this.#sockets.delete(socket);
+        other.destroy();
+      });
+      socket.pipe(other);
+    }
+  }
+}
+
 let browser;
+const profile = mkdtempSync(path.join(tmpdir(), "monolock-browser-"));
+
+after(async () => {
+  await (await browser)?.close();
+  rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+});
 
 /** The browser that all tests of a file share. */
 export async function theBrowser() {
   const executablePath = CHROMIUM.find((file) => file && existsSync(file));
   assert.ok(executablePath, "no Chromium: MONOLOCK_CHROMIUM names one");
-  const profile = mkdtempSync(path.join(tmpdir(), "monolock-browser-"));
   // Root has no sandbox, and containers have little shared memory.
   const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-prefers-reduced-motion"];
-  browser ??= puppeteer.launch({ executablePath, args, userDataDir: profile, protocolTimeout: PATIENCE }).then((browser) => {
-    after(async () => {
-      await browser.close();
-      rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
-    });
-    return browser;
-  });
+  browser ??= puppeteer.launch({ executablePath, args, userDataDir: profile, protocolTimeout: PATIENCE });
   return browser;
 }
 

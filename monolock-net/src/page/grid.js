@@ -41,7 +41,7 @@ class Grid {
   #rowHeight = 32;
 
   /**
-   * Columns have a `key`, a `title`, and a `sort` if one may sort by them. `told` has `keyOf(item)`,
+   * Columns have a `key`, a `title`, a `sort` if one may sort by them, and `isUnseen` if the title is for those alone who listen. `told` has `keyOf(item)`,
    * `fill(cells, item, place, row)`, and as it likes `open(item)`, `sort(column)` and `make(key)` for a cell.
    */
   constructor(element, columns, told) {
@@ -61,7 +61,7 @@ class Grid {
         button.addEventListener("click", () => told.sort(column));
         cell.append(button);
       } else {
-        cell.textContent = column.title;
+        cell.append(make("span", column.isUnseen ? "unseen" : "", column.title));
       }
       this.#head.append(cell);
     }

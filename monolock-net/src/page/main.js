@@ -272,7 +272,7 @@ function locked() {
 // The events.
 
 let listing = null;
-let spokenAt = 0;
+let spokenAt = -Infinity;
 
 const follower = new Follower(api, {
   state: setContact,

@@ -35,7 +35,7 @@ class One {
       { key: "session", title: "Session" },
       { key: "waits", title: "Waits for" },
       { key: "lease", title: "Lease" },
-      { key: "kick", title: "" },
+      { key: "kick", title: "Kick", isUnseen: true },
     ];
     this.#queue = new Grid(byId("queue"), columns, {
       keyOf: ({ session }) => session,
@@ -188,7 +188,7 @@ class One {
     }
     ownerships.reverse();
     byId("history").hidden = ownerships.length === 0;
-    setText(byId("history-note"), ownerships.length === 0 ? `none since ${timeOfDay(this.#told.since)}` : "newest first, as far as this page has heard; the audit log has all");
+    setText(byId("history-note"), ownerships.length === 0 ? `none since ${timeOfDay(this.#told.since)}` : "newest first, as far as this page has heard");
     const begin = ownerships.reduce((begin, { since }) => Math.min(begin, since), now);
     const span = Math.max(now - begin, 1);
     setText(byId("axis"), `${age(span)} ago … now`);
