@@ -25,7 +25,16 @@ mkdirSync(PICTURES, { recursive: true });
 /** For all that is waited for: a machine that is busy with other things takes long. */
 export const PATIENCE = Number(process.env.MONOLOCK_BROWSER_PATIENCE ?? 60_000);
 
-const CHROMIUM = [process.env.MONOLOCK_CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+/** By what names Chromium goes, on the search path. */
+const CHROMIUM = ["chromium", "chromium-browser", "google-chrome"];
+
+function chromium() {
+  const folders = process.env.PATH.split(path.delimiter);
+  const files = CHROMIUM.flatMap((name) => folders.map((folder) => path.join(folder, name)));
+  const found = process.env.MONOLOCK_CHROMIUM ?? files.find((file) => existsSync(file));
+  assert.ok(found, "no Chromium: MONOLOCK_CHROMIUM names one");
+  return found;
+}
 
 /** A running server on ports of its own. */
 export class Server {
@@ -97,6 +106,7 @@ export class Client {
       this.#wake();
     });
     this.socket.on("error", () => {});
+    this.socket.on("connect", () => (this.address = `127.0.0.1:${this.socket.localPort}`));
     const text = Buffer.from(name);
     const head = Buffer.alloc(8);
     head[0] = head[1] = 1;
@@ -117,10 +127,6 @@ export class Client {
     const client = new Client(server, name, leaseMs);
     assert.equal((await client.frame()).type, 0x11);
     return client;
-  }
-
-  get address() {
-    return `127.0.0.1:${this.socket.localPort}`;
   }
 
   async acquired() {
@@ -230,8 +236,7 @@ after(async () => {
 
 /** The browser that all tests of a file share. */
 export async function theBrowser() {
-  const executablePath = CHROMIUM.find((file) => file && existsSync(file));
-  assert.ok(executablePath, "no Chromium: MONOLOCK_CHROMIUM names one");
+  const executablePath = chromium();
   // Root has no sandbox, and containers have little shared memory.
   const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-prefers-reduced-motion"];
   browser ??= puppeteer.launch({ executablePath, args, userDataDir: profile, protocolTimeout: PATIENCE });
@@ -254,7 +259,11 @@ export class Page {
     page.tab.setDefaultTimeout(PATIENCE);
     page.expected = expected;
     const origin = new URL(server.url()).origin;
-    page.tab.on("console", (message) => page.complain(`console: ${message.text()}`));
+    page.tab.on("console", (message) => {
+      // The lock that is looked at may have gone a moment ago.
+      const isGone = /status of 404/.test(message.text()) && /\/api\/locks\/[^/]+$/.test(message.location().url ?? "");
+      if (!isGone) page.complain(`console: ${message.text()}`);
+    });
     page.tab.on("pageerror", (error) => page.complain(`error: ${error}`));
     page.tab.on("request", (request) => {
       const url = new URL(request.url());

@@ -97,6 +97,12 @@ const NAMESPACES: Need = Need {
 const VALGRIND: Need =
     Need { tool: "valgrind", probe: Probe::Program("valgrind"), install: "apt-get install valgrind" };
 
+const CHROMIUM: Need = Need {
+    tool: "chromium",
+    probe: Probe::Call("sh", &["-c", "command -v chromium || command -v chromium-browser || command -v google-chrome"]),
+    install: "apt-get install chromium fonts-dejavu-core",
+};
+
 /// The server that the clients' tests run against.
 const BUILD_SERVER: Step = cargo_with(&["build", "--package", "monolock-bin", "--locked"]);
 const BUILD_SUITE: Step = cargo_with(&["build", "--package", "monolock-conformance", "--bins", "--locked"]);
@@ -104,6 +110,7 @@ const BUILD_SUITE: Step = cargo_with(&["build", "--package", "monolock-conforman
 const GO_FOLDER: &str = "clients/go";
 const PYTHON_FOLDER: &str = "clients/python";
 const NODE_FOLDER: &str = "clients/node";
+const BROWSER_FOLDER: &str = "testing/browser";
 
 pub(crate) const PARTS: &[Part] = &[
     Part {
@@ -214,6 +221,16 @@ pub(crate) const PARTS: &[Part] = &[
             BUILD_SERVER,
             call("npm", &["ci", "--no-audit", "--no-fund"], NODE_FOLDER),
             call("npm", &["test"], NODE_FOLDER),
+        ],
+    },
+    Part {
+        name: "browser",
+        about: "the page of the admin API in a real browser, against the real server",
+        needs: &[NODE, CHROMIUM],
+        steps: &[
+            BUILD_SERVER,
+            call("npm", &["ci", "--no-audit", "--no-fund"], BROWSER_FOLDER),
+            call("npm", &["test"], BROWSER_FOLDER),
         ],
     },
     Part {

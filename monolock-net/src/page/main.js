@@ -129,7 +129,7 @@ document.addEventListener("keydown", (event) => {
 // The deeds. What is asked about is the claim that was seen, and its token or session is what is sent.
 
 const ask = byId("ask");
-/** `{ isStill(), changed(), act() }` of what is asked about. */
+/** `{ isStill(), gone(), act() }` of what is asked about. */
 let asked = null;
 
 function askAbout({ title, verb, facts, warning, isStill, gone, act }) {
@@ -325,6 +325,7 @@ async function listAll() {
     byId("forget").hidden = !api.hasToken;
     lookAtQuestion();
     draw();
+    one.look();
   } catch {
     // With the connection the stream ends as well, and whoever comes back lists anew. Else it is tried again.
     if (!own.signal.aborted) setTimeout(() => own === listing && !own.signal.aborted && listAll(), 2000);

@@ -21,6 +21,7 @@ class One {
   /** What the last look said of each session's lease: `{ lease, left, at }`. */
   #leases = new Map();
   #look = null;
+  #lookedAt = -Infinity;
 
   /** `release(lock)` and `kick(lock, waiter)` ask and do. */
   constructor(locks, history, api, told) {
@@ -74,8 +75,8 @@ class One {
     if (this.name === null) return;
     const look = { timer: null, abort: new AbortController() };
     this.#look = look;
-    const start = performance.now();
-    if (!document.hidden) {
+    const start = (this.#lookedAt = performance.now());
+    if (!document.hidden && this.#lock) {
       try {
         const { holder, waiters } = await this.#api.lock(this.name, look.abort.signal);
         if (this.#look !== look) return;
@@ -146,6 +147,8 @@ class One {
     setText(byId("h-token"), holder.token);
     setText(byId("h-session"), holder.session);
     const lease = this.leaseOf(holder.session);
+    // It has come since the last look.
+    if (!lease && performance.now() - this.#lookedAt > LOOK_TIME / 4) this.look();
     setText(byId("h-lease"), leaseText(lease));
     byId("h-lease").classList.toggle("late", isLate(lease));
     const meter = byId("h-meter");

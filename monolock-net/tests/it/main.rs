@@ -21,6 +21,7 @@ mod hostile;
 mod leases;
 mod many_threads;
 mod ops;
+mod page;
 mod queue;
 mod stop;
 mod transport;
