@@ -446,8 +446,14 @@ test("the page comes back to a server that was stopped, and to one that was kill
   const page = await Page.open(server, "", { expected: [/net::ERR_/] });
   await page.shows("#locks", "before");
   await page.tab.evaluate(() => (window.isTheSame = true));
+  // It may not be there for long.
+  await page.tab.evaluate(() => {
+    const contact = document.getElementById("contact");
+    window.states = [];
+    new MutationObserver(() => window.states.push(contact.dataset.state)).observe(contact, { attributes: true });
+  });
   await server.stop();
-  await page.state("stopping");
+  await page.until(() => window.states.includes("stopping"));
   await page.shows("#stale", "what is shown may be old");
 
   server = await serve(t, { ports });
@@ -577,14 +583,14 @@ test("the picture in the manual", async (t) => {
   for (let number = 0; number < 2; number++) await Client.queue(server, "etl/orders", 900_000);
   const load = bench(server, "cycle", "--connections", "1", "--rate", "40", "--duration", "30m");
   t.after(() => load.kill("SIGKILL"));
-  // Each holds it until the page shows another second.
+  const held = (seconds) => page.until((seconds) => /for (\d+)s/.exec(document.querySelector("#h-since").textContent)?.[1] >= seconds, seconds);
   for (const seconds of [2, 1, 3, 1]) {
-    await page.shows("#h-since", `for ${seconds}s`);
+    await held(seconds);
     holder.close();
     holder = queue.shift();
     await page.shows("#h-token", await holder.acquired());
   }
-  await page.shows("#h-since", "for 4s");
+  await held(4);
   await page.shows("#h-lease", " left");
   load.kill("SIGKILL");
   await page.shows("#count", "10 locks");

@@ -13,9 +13,12 @@ const ORDERS = [
   // What began first has lasted longest.
   { key: "held", title: "Held for", first: "descending", compare: (one, other) => compareLast(one.heldSince, other.heldSince) },
   { key: "waiters", title: "Waiters", first: "descending", compare: (one, other) => one.queue.size - other.queue.size },
-  { key: "wait", title: "Longest wait", first: "descending", compare: (one, other) => compareLast(one.waitingSince, other.waitingSince) },
+  { key: "wait", title: "Longest wait", first: "descending", compare: compareWaits },
   { key: "token", title: "Token", first: "descending", compare: (one, other) => compareToken(one.holder?.token, other.holder?.token) },
 ];
+
+/** By what the first in the queue was, when it was last looked at: it is asked for often in a sort. */
+const compareWaits = (one, other) => compareLast(one.waitedSince, other.waitedSince);
 
 const compareText = (one, other) => (one < other ? -1 : one > other ? 1 : 0);
 
@@ -114,13 +117,14 @@ class List {
     for (const lock of this.#locks.values()) {
       if (lock.holder) held++;
       waiters += lock.queue.size;
-      if (lock.waitingSince < (longestWait?.waitingSince ?? Infinity)) longestWait = lock;
+      lock.waitedSince = lock.waitingSince;
+      if (lock.waitedSince < (longestWait?.waitedSince ?? Infinity)) longestWait = lock;
       if (lock.heldSince < (longestHold?.heldSince ?? Infinity)) longestHold = lock;
       if (passes(lock.name)) shown.push(lock);
     }
     const sign = this.#direction === "ascending" ? 1 : -1;
     const { compare } = this.#order;
-    shown.sort((one, other) => sign * compare(one, other) || compareLast(other.waitingSince, one.waitingSince) || byName(one, other));
+    shown.sort((one, other) => sign * compare(one, other) || compareWaits(other, one) || byName(one, other));
     this.#overview({ held, waiters, longestWait, longestHold }, now);
     const total = this.#locks.size;
     setText(byId("count"), shown.length === total ? counted(total, "lock") : `${grouped(shown.length)} of ${counted(total, "lock")}`);

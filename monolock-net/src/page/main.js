@@ -2,6 +2,8 @@
 
 /** No person reads faster, and a page that draws less costs less. */
 const FRAME_TIME = 200;
+/** Where a picture takes long to draw, of so many parts of the time it takes one. */
+const FRAME_SHARE = 8;
 /** Between two sentences about the same lock for those who listen. */
 const SPEAK_TIME = 3000;
 
@@ -25,7 +27,6 @@ const contact = { state: "connecting", lostAt: null, openedAt: Date.now() };
 let server = null;
 
 function setContact(state, why = "") {
-  if (contact.state === "stopping" && state === "reconnecting") state = "stopping";
   const wasLive = contact.state === "live";
   if (contact.state === state && state !== "reconnecting") return;
   contact.state = state;
@@ -57,20 +58,22 @@ byId("message-close").addEventListener("click", () => (byId("message").hidden = 
 const list = new List(locks, rates, { open: (lock) => (location.hash = hashOf(lock.name)), now: () => api.now(), changed });
 const one = new One(locks, past, api, { release: askToRelease, kick: askToKick, now: () => api.now(), changed, since: contact.openedAt });
 
-let drawn = 0;
+let [drawn, took] = [0, 0];
 let drawing = null;
 
 /** Something is to be shown, soon. */
 function changed() {
-  drawing ??= setTimeout(() => requestAnimationFrame(draw), Math.max(0, drawn + FRAME_TIME - performance.now()));
+  drawing ??= setTimeout(() => requestAnimationFrame(draw), Math.max(0, drawn + Math.max(FRAME_TIME, took * FRAME_SHARE) - performance.now()));
 }
 
 function draw() {
   drawing = null;
-  drawn = performance.now();
+  const start = performance.now();
   list.show(follower.isComplete);
   one.show(follower.isComplete);
   if (server) setText(byId("server"), `${location.host} · ${server.version} · up ${age(api.now() - server.startedAt)}`);
+  drawn = performance.now();
+  took = drawn - start;
 }
 
 // Ages are in seconds.

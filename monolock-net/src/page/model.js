@@ -14,6 +14,8 @@ class Lock {
   holder = null;
   /** By session, in the order in which they will be served. */
   queue = new Map();
+  /** `waitingSince`, for who sorts. */
+  waitedSince = Infinity;
 
   constructor(name) {
     this.name = name;

@@ -120,6 +120,8 @@ const BEFORE_ALL = "0000000000000000-0";
 const KEEP_ALIVE = 15_000;
 const FIRST_PAUSE = 250;
 const LAST_PAUSE = 5_000;
+/** A server that stops takes a moment to come back. */
+const AFTER_STOP = 1_000;
 
 /**
  * Reads the events for ever, and comes back after a break. Whoever made it is told: `state(name, why)`,
@@ -151,7 +153,9 @@ class Follower {
         continue;
       }
       if (why === "overrun") continue;
-      if (why !== "stopping") {
+      if (why === "stopping") {
+        this.#pause = AFTER_STOP;
+      } else {
         const isFull = why instanceof Refused && why.status === 503;
         this.#told.state(isFull ? "full" : "reconnecting", why instanceof Error ? why.message : why);
       }
