@@ -18,7 +18,9 @@ const ORDERS = [
 ];
 
 /** By what the first in the queue was, when it was last looked at: it is asked for often in a sort. */
-const compareWaits = (one, other) => compareLast(one.waitedSince, other.waitedSince);
+function compareWaits(one, other) {
+  return compareLast(one.waitedSince, other.waitedSince);
+}
 
 const compareText = (one, other) => (one < other ? -1 : one > other ? 1 : 0);
 
