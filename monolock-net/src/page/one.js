@@ -213,7 +213,7 @@ class One {
       setText(row.when, timeOfDay(ownership.since));
       setAttribute(row.when, "title", timeInUtc(ownership.since));
       setText(row.for, until === null ? "?" : isNow ? age(until - ownership.since) : brief(until - ownership.since));
-      setText(row.end, isNow ? "holds it now" : ownership.reason ?? "not heard");
+      setText(row.end, isNow ? "not yet" : ownership.reason ?? "not heard");
       const [left, width] = [ownership.since - begin, (until ?? ownership.since) - ownership.since].map((part) => (100 * part) / span);
       row.bar.style.left = `${Math.min(left, 99.5).toFixed(2)}%`;
       row.bar.style.width = `${Math.max(width, 0).toFixed(2)}%`;
