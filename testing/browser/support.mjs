@@ -89,6 +89,16 @@ export class Server {
   }
 }
 
+/** An `ACQUIRE`, in bytes. */
+export function acquire(name, leaseMs) {
+  const text = Buffer.from(name);
+  const head = Buffer.alloc(8);
+  head[0] = head[1] = 1;
+  head.writeUInt32BE(leaseMs, 2);
+  head.writeUInt16BE(text.length, 6);
+  return Buffer.concat([head, text]);
+}
+
 /** A client in raw bytes, which holds a lock or waits for it. */
 export class Client {
   #bytes = Buffer.alloc(0);
@@ -107,12 +117,7 @@ export class Client {
     });
     this.socket.on("error", () => {});
     this.socket.on("connect", () => (this.address = `127.0.0.1:${this.socket.localPort}`));
-    const text = Buffer.from(name);
-    const head = Buffer.alloc(8);
-    head[0] = head[1] = 1;
-    head.writeUInt32BE(leaseMs, 2);
-    head.writeUInt16BE(text.length, 6);
-    this.socket.write(Buffer.concat([head, text]));
+    this.socket.write(acquire(name, leaseMs));
   }
 
   /** A client that owns the lock, and its `token`. */
