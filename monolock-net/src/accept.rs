@@ -91,6 +91,8 @@ pub(crate) fn close(listener: TcpListener, backlog: Backlog, reserve: Reserve, s
 
 fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     shared.witness().metrics.connections_accepted.inc();
+    // A socket for both families gives IPv4 clients an IPv6 form that nobody knows them by.
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
     let _ = stream.set_nodelay(true);
     let socket = Socket::new(stream);
