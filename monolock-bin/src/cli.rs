@@ -51,6 +51,9 @@ pub(crate) enum Command {
     ///
     /// SIGTERM and SIGINT stop the server in order: no new connections, code 01 to every client, and an end within the
     /// io-timeout. A second one ends it at once.
+    ///
+    /// A service manager such as systemd is told of readiness, reloads and the stop (`NOTIFY_SOCKET`). It may pass
+    /// sockets by the names monolock, admin and ops (`LISTEN_FDS`), which win over the flags for these addresses.
     Serve(Box<ServeArgs>),
 
     /// Run a command while holding a lock

@@ -13,6 +13,8 @@ mod operator;
 mod restart;
 mod run;
 mod serve;
+#[cfg(target_os = "linux")]
+mod service_manager;
 mod support;
 mod terminal;
 mod walk_through;
