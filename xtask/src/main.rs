@@ -4,6 +4,7 @@
 
 mod chaos;
 mod fuzz;
+mod image;
 mod instructions;
 mod mutants;
 mod parts;
@@ -62,6 +63,8 @@ enum Task {
     },
     /// Runs the fuzz targets, which needs a nightly toolchain and cargo-fuzz, and prints what came of it.
     Fuzz(fuzz::Fuzz),
+    /// Builds the container image with podman or docker, of the binary of `cargo xtask dist`.
+    Image(image::Image),
     /// Puts the real server and real clients under faults, in network namespaces, and checks what they say happened.
     ///
     /// Ten minutes, unless `--minutes` says otherwise. What follows `chaos` is handed to the run; `cargo xtask chaos
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Task::Mutants(mutants) => mutants.run(),
         Task::Bench { arguments } => ended(bench(&arguments)),
         Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Image(image) => ended(image.run()),
         Task::Chaos { arguments } => ended(chaos::chaos(&arguments)),
         Task::Instructions { bless } => ended(instructions::instructions(bless)),
     }

@@ -70,6 +70,8 @@ const LOGROTATE: Need =
     Need { tool: "logrotate", probe: Probe::Program("logrotate"), install: "apt-get install logrotate" };
 const FAKETIME: Need =
     Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
+const SYSTEMD: Need =
+    Need { tool: "systemd-analyze", probe: Probe::Program("systemd-analyze"), install: "apt-get install systemd" };
 
 pub(crate) const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
 const PYTHON: Need = Need {
@@ -94,8 +96,26 @@ const NAMESPACES: Need = Need {
     ),
     install: "sudo -s",
 };
+/// Containers with ports and networks, as a server runs them.
+const ROOT: Need = Need {
+    tool: "a namespace of root's",
+    probe: Probe::Call("unshare", &["--mount", "--net", "--pid", "--fork", "true"]),
+    install: "sudo -s",
+};
 const VALGRIND: Need =
     Need { tool: "valgrind", probe: Probe::Program("valgrind"), install: "apt-get install valgrind" };
+const PODMAN: Need = Need {
+    tool: "podman with its networks, and podman-compose",
+    probe: Probe::Call(
+        "sh",
+        &[
+            "-euc",
+            "PATH=$PATH:/usr/sbin; command -v podman podman-compose iptables; command -v runc || command -v crun
+             test -x /usr/lib/podman/netavark; test -x /usr/lib/podman/aardvark-dns",
+        ],
+    ),
+    install: "apt-get install podman podman-compose runc netavark aardvark-dns iptables",
+};
 
 /// The server that the clients' tests run against.
 const BUILD_SERVER: Step = cargo_with(&["build", "--package", "monolock-bin", "--locked"]);
@@ -159,7 +179,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "operations",
         about: "the server among the tools of those who run it",
-        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, FAKETIME],
+        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, FAKETIME, SYSTEMD],
         steps: &[cargo_with(&[
             "test",
             "--workspace",
@@ -169,6 +189,42 @@ pub(crate) const PARTS: &[Part] = &[
             "operations",
             "--locked",
         ])],
+    },
+    Part {
+        name: "image",
+        about: "the container image, built twice and run by podman",
+        needs: &[PODMAN, ROOT, IP, OPENSSL],
+        steps: &[
+            built("debug/xtask", &["dist"], "."),
+            cargo_with(&[
+                "test",
+                "--package",
+                "monolock-bin",
+                "--features",
+                "outside-tools",
+                "--test",
+                "image",
+                "--locked",
+                "--no-run",
+            ]),
+            // Networks, mounts and processes that podman leaves behind go with the namespaces.
+            call(
+                "unshare",
+                &[
+                    "--mount",
+                    "--net",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                    "--mount-proc",
+                    "sh",
+                    "-euc",
+                    "PATH=$PATH:/usr/sbin:/sbin; ip link set lo up; mount -t tmpfs tmpfs /run
+                     cargo test --package monolock-bin --features outside-tools --test image --locked --offline",
+                ],
+                ".",
+            ),
+        ],
     },
     Part {
         name: "mutants",
