@@ -68,8 +68,6 @@ const PROMTOOL: Need =
     Need { tool: "promtool", probe: Probe::Program("promtool"), install: "apt-get install prometheus" };
 const LOGROTATE: Need =
     Need { tool: "logrotate", probe: Probe::Program("logrotate"), install: "apt-get install logrotate" };
-const FAKETIME: Need =
-    Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
 const SYSTEMD: Need =
     Need { tool: "systemd-analyze", probe: Probe::Program("systemd-analyze"), install: "apt-get install systemd" };
 
@@ -179,7 +177,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "operations",
         about: "the server among the tools of those who run it",
-        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, FAKETIME, SYSTEMD],
+        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, SYSTEMD],
         steps: &[cargo_with(&[
             "test",
             "--workspace",
@@ -320,7 +318,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "chaos",
         about: "ninety seconds of faults on real processes",
-        needs: &[NAMESPACES, IP, PACKET_FILTER, FAKETIME, GO, PYTHON, NODE],
+        needs: &[NAMESPACES, IP, PACKET_FILTER, GO, PYTHON, NODE],
         steps: &[cargo_with(&["xtask", "chaos", "--minutes", "1.5"])],
     },
     Part {

@@ -19,3 +19,4 @@ mod rotation;
 mod systemd;
 mod tls;
 mod tls_client;
+mod wall_clock;
