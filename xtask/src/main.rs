@@ -3,6 +3,8 @@
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
 mod chaos;
+mod deb;
+mod dist;
 mod fuzz;
 mod instructions;
 mod mutants;
@@ -72,6 +74,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Makes what is handed out of a release: a static binary, an archive, an SBOM and checksums.
+    ///
+    /// The archive holds the binary, manual pages, completions and the licences of all that is in it.
+    Dist(dist::Dist),
+    /// Makes the Debian package, of the binary that `dist` makes.
+    Deb(deb::Deb),
 }
 
 fn main() -> ExitCode {
@@ -87,6 +95,8 @@ fn main() -> ExitCode {
         Task::Bench { arguments } => ended(bench(&arguments)),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Chaos { arguments } => ended(chaos::chaos(&arguments)),
+        Task::Deb(deb) => ended(deb.run()),
+        Task::Dist(dist) => ended(dist.run()),
         Task::Instructions { bless } => ended(instructions::instructions(bless)),
     }
 }

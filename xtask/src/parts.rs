@@ -262,6 +262,12 @@ pub(crate) const PARTS: &[Part] = &[
         ],
     },
     Part {
+        name: "dist",
+        about: "the static binary and what is handed out with it",
+        needs: &[NAMESPACES],
+        steps: &[cargo_with(&["xtask", "dist", "--check"])],
+    },
+    Part {
         name: "chaos",
         about: "ninety seconds of faults on real processes",
         needs: &[NAMESPACES, IP, PACKET_FILTER, FAKETIME, GO, PYTHON, NODE],
@@ -369,5 +375,20 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{called} ended with {status}")),
         Err(error) => Err(format!("cannot start {called}: {error}")),
+    }
+}
+
+/// Runs a command, and tells what it said on stdout and on stderr.
+///
+/// # Errors
+/// What was called, how it ended, and what it said on stderr.
+pub(crate) fn output(command: &mut Command) -> Result<(String, String), String> {
+    let called = format!("{command:?}");
+    let output = command.output().map_err(|error| format!("cannot start {called}: {error}"))?;
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+    if output.status.success() {
+        Ok((stdout, stderr))
+    } else {
+        Err(format!("{called} ended with {}: {stderr}", output.status))
     }
 }

@@ -59,13 +59,13 @@ fn words_beginning_with(text: &str, start: &str, goes_on: impl Fn(char) -> bool)
 
 /// What a command's help says of its flags: with its value's name, the variable and the default.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Setting {
+pub(crate) struct Setting {
     flag: String,
-    variable: String,
-    default: Option<String>,
+    pub(crate) variable: String,
+    pub(crate) default: Option<String>,
 }
 
-fn settings(command: &str) -> BTreeSet<Setting> {
+pub(crate) fn settings(command: &str) -> BTreeSet<Setting> {
     let help = outcome(&mut monolock(words(command).into_iter().chain(["--help"]))).stdout;
     let mut settings: Vec<Setting> = Vec::new();
     for line in help.lines() {
