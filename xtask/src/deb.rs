@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use clap::Args;
 
 use crate::dist::{self, Made};
-use crate::parts::{self, run, succeeds};
+use crate::parts::{self, run};
 
 /// Of which version another one might make another package.
 const CARGO_DEB: &str = "3.8.0";
@@ -34,7 +34,7 @@ impl Deb {
     pub(crate) fn run(&self) -> Result<(), String> {
         let Self { out, check } = self;
         let Made { tree, built, target, epoch } = dist::made(out)?;
-        let cargo_deb = cargo_deb()?;
+        let cargo_deb = parts::tool("cargo-deb", CARGO_DEB)?;
 
         // There cargo-deb looks for what stands in the manifest as `target/release/dist`.
         let beside = built.with_file_name("dist");
@@ -63,18 +63,4 @@ fn architecture() -> Result<&'static str, String> {
         "aarch64" => Ok("arm64"),
         other => Err(format!("no Debian package is made on {other}")),
     }
-}
-
-/// cargo-deb, which is built where it is not there.
-fn cargo_deb() -> Result<PathBuf, String> {
-    let folder = parts::target().join(format!("tools/cargo-deb-{CARGO_DEB}"));
-    let program = folder.join("bin/cargo-deb");
-    if succeeds(Command::new(&program).arg("--version")) {
-        return Ok(program);
-    }
-    // Without the optimiser it is there sooner, and packs one file a little slower.
-    let mut install = Command::new(parts::cargo());
-    install.args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--debug", "--quiet", "--root"]);
-    run(install.arg(&folder).arg("--target-dir").arg(parts::target().join("tools/built")))?;
-    Ok(program)
 }

@@ -8,7 +8,9 @@ mod dist;
 mod fuzz;
 mod instructions;
 mod mutants;
+mod packages;
 mod parts;
+mod serving;
 
 use std::env;
 use std::path::Path;
@@ -80,6 +82,8 @@ enum Task {
     Dist(dist::Dist),
     /// Makes the Debian package, of the binary that `dist` makes.
     Deb(deb::Deb),
+    /// Makes and looks at what goes to the registries of Rust, Go, Node.js and Python; publishes nothing.
+    Packages(packages::Packages),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Chaos { arguments } => ended(chaos::chaos(&arguments)),
         Task::Deb(deb) => ended(deb.run()),
+        Task::Packages(packages) => ended(packages.run()),
         Task::Dist(dist) => ended(dist.run()),
         Task::Instructions { bless } => ended(instructions::instructions(bless)),
     }

@@ -94,6 +94,7 @@ const NAMESPACES: Need = Need {
     ),
     install: "sudo -s",
 };
+const DPKG: Need = Need { tool: "dpkg", probe: Probe::Program("dpkg"), install: "apt-get install dpkg" };
 const VALGRIND: Need =
     Need { tool: "valgrind", probe: Probe::Program("valgrind"), install: "apt-get install valgrind" };
 
@@ -268,6 +269,18 @@ pub(crate) const PARTS: &[Part] = &[
         steps: &[cargo_with(&["xtask", "dist", "--check"])],
     },
     Part {
+        name: "deb",
+        about: "the Debian package: installed, used and removed",
+        needs: &[NAMESPACES, IP, DPKG],
+        steps: &[cargo_with(&["xtask", "deb", "--check"])],
+    },
+    Part {
+        name: "publish",
+        about: "what goes to the registries of each language",
+        needs: &[GO, PYTHON, NODE],
+        steps: &[BUILD_SERVER, cargo_with(&["xtask", "packages"])],
+    },
+    Part {
         name: "chaos",
         about: "ninety seconds of faults on real processes",
         needs: &[NAMESPACES, IP, PACKET_FILTER, FAKETIME, GO, PYTHON, NODE],
@@ -391,4 +404,21 @@ pub(crate) fn output(command: &mut Command) -> Result<(String, String), String> 
     } else {
         Err(format!("{called} ended with {}: {stderr}", output.status))
     }
+}
+
+/// A tool that cargo builds, in this version; it is built where it is not there.
+///
+/// # Errors
+/// What was called and how it ended.
+pub(crate) fn tool(name: &str, version: &str) -> Result<PathBuf, String> {
+    let folder = target().join(format!("tools/{name}-{version}"));
+    let program = folder.join("bin").join(name);
+    if succeeds(Command::new(&program).arg("--version")) {
+        return Ok(program);
+    }
+    // Without the optimiser it is there sooner.
+    let mut install = Command::new(cargo());
+    install.args(["install", name, "--version", version, "--locked", "--debug", "--quiet", "--root"]).arg(&folder);
+    run(install.arg("--target-dir").arg(target().join("tools/built")))?;
+    Ok(program)
 }
