@@ -11,6 +11,8 @@ mod mutants;
 mod packages;
 mod parts;
 mod serving;
+#[cfg(test)]
+mod written;
 
 use std::env;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
@@ -14,6 +14,8 @@ use crate::serving::Serving;
 
 /// The crates, in the order in which they need each other.
 const CRATES: [&str; 4] = ["monolock-core", "monolock-net", "monolock-client", "monolock-bin"];
+
+const CARGO_DENY: &str = "0.20.2";
 
 const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
@@ -29,6 +31,9 @@ pub(crate) struct Packages {
     /// Asks cargo-deny for licences, sources and duplicates, and builds it where it is not there, which takes minutes.
     #[arg(long)]
     deny: bool,
+    /// Asks cargo-deny for vulnerabilities, whose database it fetches from GitHub.
+    #[arg(long)]
+    advisories: bool,
     /// Whether this tag is the version's, and everything says so: of a release, before it is published.
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
@@ -40,7 +45,7 @@ impl Packages {
     /// # Errors
     /// The first thing that is not as it has to be.
     pub(crate) fn run(&self) -> Result<(), String> {
-        let Self { verify, deny, tag } = self;
+        let Self { verify, deny, advisories, tag } = self;
         let metadata = MetadataCommand::new().cargo_path(parts::cargo()).other_options(["--locked".to_owned()]).exec();
         let metadata = metadata.map_err(|error| error.to_string())?;
         let folder = parts::target().join("packages");
@@ -59,7 +64,10 @@ impl Packages {
         python(&folder.join("python"), &serving)?;
         serving.stop()?;
         if *deny {
-            cargo_deny()?;
+            cargo_deny(&["bans", "licenses", "sources"])?;
+        }
+        if *advisories {
+            cargo_deny(&["advisories"])?;
         }
         tag.as_deref().map_or(Ok(()), tagged)
     }
@@ -255,14 +263,10 @@ fn differ(what: &str, is: &BTreeSet<&str>, wanted: &BTreeSet<&str>) -> Result<()
     Err(format!("{what} lacks {missing:?}, and has {more:?} that do not belong there"))
 }
 
-/// Licences, sources and duplicates. Advisories come from a database that is fetched, and are asked for every night.
-fn cargo_deny() -> Result<(), String> {
-    let program = deny_program()?;
-    run(Command::new(program).args(["--workspace", "--all-features", "check", "bans", "licenses", "sources"]))
-}
-
-fn deny_program() -> Result<PathBuf, String> {
-    parts::tool("cargo-deny", "0.20.2")
+/// What `deny.toml` holds dependencies to.
+fn cargo_deny(checks: &[&str]) -> Result<(), String> {
+    let program = parts::tool("cargo-deny", CARGO_DENY)?;
+    run(Command::new(program).args(["--workspace", "--locked", "check"]).args(checks))
 }
 
 /// A release's tag is its version's, and the changelog has a date for it.

@@ -1,7 +1,8 @@
 //! The binary where there is nothing else: a root folder with it alone, a file that names hosts, and /proc.
 //!
 //! So it is in a container made from scratch. It serves, is asked whether it is ready, runs itself under a lock, and
-//! stops in order.
+//! stops in order. It does so too where the system has modules for the lookup of names: a static program must not load
+//! them, for they are made for another version of the C library.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::{env, fs};
 use rustix::process::geteuid;
 
 use super::{copy, make_folder, write};
-use crate::parts::{output, target};
+use crate::parts::{output, run, target};
 use crate::serving::Serving;
 
 /// Tries the binary.
@@ -25,21 +26,36 @@ pub(super) fn try_in(binary: &Path) -> Result<(), String> {
     make_folder(&root.join("etc"))?;
     make_folder(&root.join("proc"))?;
     copy(binary, &root.join("monolock"))?;
-    // Containers have this file. Names are looked up by what is linked statically, without the libraries of a system.
+    // Containers have this file.
     write(&root.join("etc/hosts"), "127.0.0.1 server.test\n")?;
+    use_it(&root)?;
+    set_trap(&root)?;
+    use_it(&root)?;
+    println!("in an empty root: it serves, answers, runs a command under a lock, and stops in order");
+    fs::remove_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))
+}
 
-    let serving = Serving::start(inside(&root))?;
-    output(inside(&root).args(["healthcheck", "--ops", &serving.operations]))?;
+/// Puts a module for the lookup of names there, which ends whoever loads it.
+fn set_trap(root: &Path) -> Result<(), String> {
+    let source = root.join("trap.c");
+    write(&source, "__attribute__((constructor)) static void spring(void) { __builtin_trap(); }\n")?;
+    let module = root.join("lib/libnss_trap.so.2");
+    make_folder(&root.join("lib"))?;
+    // It needs no other library, so nothing can keep it from being loaded.
+    run(Command::new("cc").args(["-shared", "-fPIC", "-nostdlib", "-o"]).args([&module, &source]))?;
+    write(&root.join("etc/nsswitch.conf"), "hosts: trap files dns\n")
+}
+
+fn use_it(root: &Path) -> Result<(), String> {
+    let serving = Serving::start(inside(root))?;
+    output(inside(root).args(["healthcheck", "--ops", &serving.operations]))?;
     let port = serving.address.rsplit(':').next().unwrap_or_default();
     let server = format!("server.test:{port}");
-    let (said, _) =
-        output(inside(&root).args(["run", "--server", &server, "nightly", "--", "/monolock", "--version"]))?;
+    let (said, _) = output(inside(root).args(["run", "--server", &server, "nightly", "--", "/monolock", "--version"]))?;
     if !said.starts_with("monolock ") {
         return Err(format!("the command under the lock said {said:?}"));
     }
-    serving.stop()?;
-    println!("in an empty root: it serves, answers, runs a command under a lock, and stops in order");
-    fs::remove_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))
+    serving.stop()
 }
 
 /// The binary, with this folder as its root.
