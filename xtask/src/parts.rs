@@ -265,8 +265,17 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "dist",
         about: "the static binary and what is handed out with it",
-        needs: &[NAMESPACES],
-        steps: &[cargo_with(&["xtask", "dist", "--check"])],
+        needs: &[NAMESPACES, PYTHON],
+        steps: &[
+            cargo_with(&["xtask", "dist", "--check"]),
+            call("python3", &["-m", "venv", "target/sbom"], "."),
+            built(
+                "sbom/bin/python",
+                &["-m", "pip", "install", "--quiet", "cyclonedx-python-lib[json-validation]>=11,<12"],
+                ".",
+            ),
+            built("sbom/bin/python", &["testing/packages/sbom.py", "target/dist"], "."),
+        ],
     },
     Part {
         name: "deb",

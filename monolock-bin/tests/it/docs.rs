@@ -22,7 +22,8 @@ fn page(name: &str) -> String {
 fn pages() -> BTreeMap<PathBuf, String> {
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let pages = pages.chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
+    let pages =
+        pages.chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
     pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
@@ -128,7 +129,8 @@ fn no_page_knows_a_flag_or_a_variable_that_is_not_there() {
     // What `run` tells its command.
     variables.extend(["MONOLOCK_LOCK", "MONOLOCK_TOKEN"].map(str::to_owned));
     // Pages about other programs: those that test this one.
-    let others = ["docs/writing-a-client.md", "docs/testing.md", "docs/releasing.md", "CONTRIBUTING.md"].map(|page| root().join(page));
+    let others = ["docs/writing-a-client.md", "docs/testing.md", "docs/releasing.md", "CONTRIBUTING.md"]
+        .map(|page| root().join(page));
     for (path, text) in pages().into_iter().filter(|(path, _)| !others.contains(path)) {
         let written = words_beginning_with(&text, "MONOLOCK_", |c| c.is_ascii_uppercase() || c == '_');
         assert_eq!(written.difference(&variables).collect::<Vec<_>>(), [""; 0], "{}", path.display());
