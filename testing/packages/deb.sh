@@ -20,8 +20,8 @@ await() {
     done
 }
 
-# What the unit's own line starts, with the settings of the unit and of the file that it names, as systemd has them for the service.
-service() (
+# Becomes what the unit's own line starts, with the settings of the unit and of the file that it names, as systemd has them for the service.
+service() {
     unit=/usr/lib/systemd/system/monolock.service
     mkdir -p /var/lib/monolock /var/log/monolock /run/monolock
     while IFS= read -r setting; do
@@ -31,7 +31,7 @@ service() (
 $(sed -n 's/^Environment=//p' "$unit"; grep -v -e '^#' -e '^$' "$(sed -n 's/^EnvironmentFile=-\{0,1\}//p' "$unit")" || true)
 SETTINGS
     exec $(sed -n 's/^ExecStart=//p' "$unit") >/tmp/said 2>&1
-)
+}
 
 inside() {
     export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
@@ -60,7 +60,7 @@ MONOLOCK_AUDIT_LOG=/var/log/monolock/audit.log
 SETTINGS
     service &
     server=$!
-    await monolock healthcheck --ops 127.0.0.1:9090 2>/tmp/health
+    await monolock healthcheck --ops 127.0.0.1:9090 >/tmp/health 2>&1
     said=$(monolock run --server 127.0.0.1:7070 --quiet nightly -- sh -c 'echo "$MONOLOCK_LOCK"')
     [ "$said" = nightly ] || fail "the command under the lock said: $said"
     [ -s /var/lib/monolock/tokens ] || fail "the unit's setting of the token file did not reach the server"

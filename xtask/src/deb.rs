@@ -42,6 +42,9 @@ impl Deb {
             fs::remove_dir_all(&beside).map_err(|error| format!("{}: {error}", beside.display()))?;
         }
         run(Command::new("cp").arg("-R").args([&tree, &beside]))?;
+        // Debian wants manual pages and changelogs compressed.
+        let compressed = [beside.join("man"), beside.join("CHANGELOG.md")];
+        run(Command::new("gzip").args(["-9", "--no-name", "--recursive"]).args(compressed))?;
 
         let package = out.join(format!("monolock_{}-1_{}.deb", env!("CARGO_PKG_VERSION"), architecture()?));
         let mut call = Command::new(cargo_deb);

@@ -70,7 +70,9 @@ fn assert_step(step: &Yaml, path: &Path) -> usize {
         assert!(root().join(".ci/run").is_file());
     }
     let calls = calls(script);
-    calls.iter().for_each(|call| assert_is_a_call(call, path));
+    for call in &calls {
+        assert_is_a_call(call, path);
+    }
     calls.len()
 }
 
