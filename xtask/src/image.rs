@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
+use crate::dist::{self, Named};
 use crate::parts;
 
 /// Builds the image.
@@ -27,13 +28,6 @@ pub(crate) struct Image {
     binary: Option<PathBuf>,
 }
 
-/// What the labels say, beyond what they always say.
-struct About {
-    revision: String,
-    /// Seconds of Unix time.
-    time: u64,
-}
-
 impl Image {
     /// Builds it.
     ///
@@ -41,22 +35,24 @@ impl Image {
     /// What is missing, or what was called and how it ended.
     pub(crate) fn run(&self) -> Result<(), String> {
         let engine = self.engine()?;
-        let binary = self.binary.clone().map_or_else(built, Ok)?;
-        let about = About::of_checkout()?;
-        let context = context(&binary, about.time)?;
-        let created = rfc3339(about.time)?;
+        let binary = match &self.binary {
+            Some(binary) => binary.clone(),
+            None => dist::made(&parts::target().join("dist"))?.tree.join("monolock"),
+        };
+        let Named { commit, epoch, time } = dist::named()?;
+        let context = context(&binary, epoch)?;
         let mut build = Command::new(&engine);
         build.args(["build", "--file", "deploy/Containerfile", "--tag", &self.tag]);
         build.arg("--build-arg").arg(concat!("VERSION=", env!("CARGO_PKG_VERSION")));
-        build.arg("--build-arg").arg(format!("REVISION={}", about.revision));
-        build.arg("--build-arg").arg(format!("CREATED={created}"));
+        build.arg("--build-arg").arg(format!("REVISION={commit}"));
+        build.arg("--build-arg").arg(format!("CREATED={time}"));
         if engine.ends_with("podman") {
             // Without layers there is one time alone, and no cache that could be of something else.
             build.args(["--format", "docker", "--identity-label=false", "--layers=false", "--quiet"]);
-            build.arg("--timestamp").arg(about.time.to_string());
+            build.arg("--timestamp").arg(epoch.to_string());
         } else {
-            build.env("SOURCE_DATE_EPOCH", about.time.to_string());
-            build.arg("--build-arg").arg(format!("SOURCE_DATE_EPOCH={}", about.time));
+            build.env("SOURCE_DATE_EPOCH", epoch.to_string());
+            build.arg("--build-arg").arg(format!("SOURCE_DATE_EPOCH={epoch}"));
         }
         parts::run(build.arg(context))
     }
@@ -69,37 +65,6 @@ impl Image {
         let engine = ["podman", "docker"].into_iter().find(is_there);
         engine.map(str::to_owned).ok_or_else(|| "neither podman nor docker is installed".to_owned())
     }
-}
-
-impl About {
-    fn of_checkout() -> Result<Self, String> {
-        let git = |arguments: &[&str]| {
-            let output = Command::new("git").args(arguments).output();
-            let output = output.map_err(|error| format!("cannot start git: {error}"))?;
-            if output.status.success() {
-                Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-            } else {
-                Err(format!("git {arguments:?} ended with {}", output.status))
-            }
-        };
-        let changed = if git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() { "" } else { "-dirty" };
-        let revision = git(&["rev-parse", "HEAD"])? + changed;
-        let time = match std::env::var("SOURCE_DATE_EPOCH") {
-            Ok(time) => time,
-            Err(_) => git(&["log", "-1", "--format=%ct"])?,
-        };
-        let time = time.parse().map_err(|_| format!("SOURCE_DATE_EPOCH is {time:?}, but must be a whole number"))?;
-        Ok(Self { revision, time })
-    }
-}
-
-/// The binary of `cargo xtask dist`.
-fn built() -> Result<PathBuf, String> {
-    let binary = parts::target().join("dist/monolock");
-    if !binary.exists() {
-        parts::run(Command::new(parts::cargo()).args(["xtask", "dist"]))?;
-    }
-    Ok(binary)
 }
 
 /// The folder that the image is built in: what goes into it, with the rights and the times that it has there.
@@ -124,10 +89,4 @@ fn context(binary: &Path, time: u64) -> Result<PathBuf, String> {
         format!("cannot put {} into {}: {error}", binary.display(), folder.display())
     })?;
     Ok(folder)
-}
-
-fn rfc3339(time: u64) -> Result<String, String> {
-    let date = Command::new("date").args(["--utc", "--date", &format!("@{time}"), "+%Y-%m-%dT%H:%M:%SZ"]).output();
-    let date = date.map_err(|error| format!("cannot start date: {error}"))?;
-    Ok(String::from_utf8_lossy(&date.stdout).trim().to_owned())
 }

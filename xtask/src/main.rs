@@ -3,11 +3,17 @@
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
 mod chaos;
+mod deb;
+mod dist;
 mod fuzz;
 mod image;
 mod instructions;
 mod mutants;
+mod packages;
 mod parts;
+mod serving;
+#[cfg(test)]
+mod written;
 
 use std::env;
 use std::path::Path;
@@ -75,6 +81,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Makes what is handed out of a release: a static binary, an archive, an SBOM and checksums.
+    ///
+    /// The archive holds the binary, manual pages, completions and the licences of all that is in it.
+    Dist(dist::Dist),
+    /// Makes the Debian package, of the binary that `dist` makes.
+    Deb(deb::Deb),
+    /// Makes and looks at what goes to the registries of Rust, Go, Node.js and Python; publishes nothing.
+    Packages(packages::Packages),
 }
 
 fn main() -> ExitCode {
@@ -91,6 +105,9 @@ fn main() -> ExitCode {
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Image(image) => ended(image.run()),
         Task::Chaos { arguments } => ended(chaos::chaos(&arguments)),
+        Task::Deb(deb) => ended(deb.run()),
+        Task::Packages(packages) => ended(packages.run()),
+        Task::Dist(dist) => ended(dist.run()),
         Task::Instructions { bless } => ended(instructions::instructions(bless)),
     }
 }

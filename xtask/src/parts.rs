@@ -100,6 +100,7 @@ const ROOT: Need = Need {
     probe: Probe::Call("unshare", &["--mount", "--net", "--pid", "--fork", "true"]),
     install: "sudo -s",
 };
+const DPKG: Need = Need { tool: "dpkg", probe: Probe::Program("dpkg"), install: "apt-get install dpkg" };
 const VALGRIND: Need =
     Need { tool: "valgrind", probe: Probe::Program("valgrind"), install: "apt-get install valgrind" };
 const PODMAN: Need = Need {
@@ -316,6 +317,33 @@ pub(crate) const PARTS: &[Part] = &[
         ],
     },
     Part {
+        name: "dist",
+        about: "the static binary and what is handed out with it",
+        needs: &[NAMESPACES, PYTHON],
+        steps: &[
+            cargo_with(&["xtask", "dist", "--check"]),
+            call("python3", &["-m", "venv", "target/sbom"], "."),
+            built(
+                "sbom/bin/python",
+                &["-m", "pip", "install", "--quiet", "cyclonedx-python-lib[json-validation]>=11,<12"],
+                ".",
+            ),
+            built("sbom/bin/python", &["testing/packages/sbom.py", "target/dist"], "."),
+        ],
+    },
+    Part {
+        name: "deb",
+        about: "the Debian package: installed, used and removed",
+        needs: &[NAMESPACES, IP, DPKG],
+        steps: &[cargo_with(&["xtask", "deb", "--check"])],
+    },
+    Part {
+        name: "publish",
+        about: "what goes to the registries of each language",
+        needs: &[GO, PYTHON, NODE],
+        steps: &[BUILD_SERVER, cargo_with(&["xtask", "packages"])],
+    },
+    Part {
         name: "chaos",
         about: "ninety seconds of faults on real processes",
         needs: &[NAMESPACES, IP, PACKET_FILTER, GO, PYTHON, NODE],
@@ -424,4 +452,36 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
         Ok(status) => Err(format!("{called} ended with {status}")),
         Err(error) => Err(format!("cannot start {called}: {error}")),
     }
+}
+
+/// Runs a command, and tells what it said on stdout and on stderr.
+///
+/// # Errors
+/// What was called, how it ended, and what it said on stderr.
+pub(crate) fn output(command: &mut Command) -> Result<(String, String), String> {
+    let called = format!("{command:?}");
+    let output = command.output().map_err(|error| format!("cannot start {called}: {error}"))?;
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+    if output.status.success() {
+        Ok((stdout, stderr))
+    } else {
+        Err(format!("{called} ended with {}: {stderr}", output.status))
+    }
+}
+
+/// A tool that cargo builds, in this version; it is built where it is not there.
+///
+/// # Errors
+/// What was called and how it ended.
+pub(crate) fn tool(name: &str, version: &str) -> Result<PathBuf, String> {
+    let folder = target().join(format!("tools/{name}-{version}"));
+    let program = folder.join("bin").join(name);
+    if succeeds(Command::new(&program).arg("--version")) {
+        return Ok(program);
+    }
+    // Without the optimiser it is there sooner.
+    let mut install = Command::new(cargo());
+    install.args(["install", name, "--version", version, "--locked", "--debug", "--quiet", "--root"]).arg(&folder);
+    run(install.arg("--target-dir").arg(target().join("tools/built")))?;
+    Ok(program)
 }

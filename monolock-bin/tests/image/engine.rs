@@ -106,11 +106,13 @@ impl Engine {
     /// Builds the image as a person does.
     #[track_caller]
     pub(crate) fn build(&self) {
-        // `cargo xtask test image` is that program.
-        let xtask = Path::new(env!("CARGO_BIN_EXE_monolock")).with_file_name("xtask");
-        let mut command = Command::new(xtask);
+        // `cargo xtask test image` is that program, and has made the binary.
+        let programs = Path::new(env!("CARGO_BIN_EXE_monolock")).parent().unwrap();
+        let binary = programs.parent().unwrap().join("dist/monolock");
+        let mut command = Command::new(programs.join("xtask"));
         self.at_home(&mut command);
-        let Ended { status, stdout, stderr } = outcome(command.args(["image", "--tag", IMAGE]));
+        let Ended { status, stdout, stderr } =
+            outcome(command.args(["image", "--tag", IMAGE, "--binary"]).arg(&binary));
         assert_eq!(status, 0, "{stdout}{stderr}");
     }
 

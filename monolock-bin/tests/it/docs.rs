@@ -22,7 +22,8 @@ fn page(name: &str) -> String {
 fn pages() -> BTreeMap<PathBuf, String> {
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let pages = pages.chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
+    let pages =
+        pages.chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
     pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
@@ -66,13 +67,13 @@ fn words_beginning_with(text: &str, start: &str, goes_on: impl Fn(char) -> bool)
 
 /// What a command's help says of its flags: with its value's name, the variable and the default.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Setting {
+pub(crate) struct Setting {
     flag: String,
-    variable: String,
-    default: Option<String>,
+    pub(crate) variable: String,
+    pub(crate) default: Option<String>,
 }
 
-fn settings(command: &str) -> BTreeSet<Setting> {
+pub(crate) fn settings(command: &str) -> BTreeSet<Setting> {
     let help = outcome(&mut monolock(words(command).into_iter().chain(["--help"]))).stdout;
     let mut settings: Vec<Setting> = Vec::new();
     for line in help.lines() {
@@ -135,7 +136,8 @@ fn no_page_knows_a_flag_or_a_variable_that_is_not_there() {
     // What `run` tells its command.
     variables.extend(["MONOLOCK_LOCK", "MONOLOCK_TOKEN"].map(str::to_owned));
     // Pages about other programs: those that test this one.
-    let others = ["docs/writing-a-client.md", "docs/testing.md", "CONTRIBUTING.md"].map(|page| root().join(page));
+    let others = ["docs/writing-a-client.md", "docs/testing.md", "docs/releasing.md", "CONTRIBUTING.md"]
+        .map(|page| root().join(page));
     // They have the flags of container engines, and variables of this program.
     let of_engines = root().join("docs/deployment.md");
     for (path, text) in pages().into_iter().chain(deployed()).filter(|(path, _)| !others.contains(path)) {

@@ -10,6 +10,7 @@ mod demo;
 mod docs;
 mod limits;
 mod operator;
+mod packages;
 mod restart;
 mod run;
 mod serve;
