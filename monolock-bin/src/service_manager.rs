@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use monolock_net::{Counts, PolicyError, ServerHandle};
 
+use crate::text::counted;
+
 /// The server's line to the service manager.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
@@ -88,7 +90,7 @@ impl ServiceManager {
     /// One line for people.
     fn status(&self, counts: Counts) -> String {
         let Counts { locks, sessions, .. } = counts;
-        let mut line = format!("STATUS={locks} locks, {sessions} sessions");
+        let mut line = format!("STATUS={}, {}", counted(locks, "lock"), counted(sessions, "session"));
         if let Some(trouble) = &*self.trouble.borrow() {
             // A line feed would begin another message.
             let _ = write!(line, "; not reloaded, the old files are served: {}", trouble.replace('\n', " "));

@@ -3,18 +3,22 @@
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use crate::engine::{Engine, root};
+use crate::pki::Authority;
 use crate::support::{Ended, Frame, Session, outcome, until};
 
 const NAME: &str = "systemd";
 
 /// Where the container sees the program. The unit's own place is the machine's.
 const PROGRAM: &str = "/opt/monolock";
+
+/// A group there.
+const CERTIFICATES: u32 = 900;
 
 /// A machine with systemd and the units.
 struct Machine<'a> {
@@ -37,7 +41,7 @@ impl<'a> Machine<'a> {
             symlink(format!("usr/{link}"), machine.files.join(link)).unwrap();
         }
         machine.put("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
-        machine.put("etc/group", "root:x:0:\n");
+        machine.put("etc/group", &format!("root:x:0:\ncertificates:x:{CERTIFICATES}:\n"));
         machine.put("etc/nsswitch.conf", "passwd: files systemd\ngroup: files systemd\n");
         machine.put("etc/machine-id", "");
         for unit in ["monolock.service", "monolock.socket"] {
@@ -106,7 +110,7 @@ fn systemd_starts_reloads_watches_and_restarts_the_service() {
     session.acquire("jobs", 60_000);
     let token = session.expect_acquired();
     machine.say("systemctl reload monolock.service");
-    assert_eq!(machine.property("StatusText"), "1 locks, 1 sessions");
+    assert_eq!(machine.property("StatusText"), "1 lock, 1 session");
     session.heartbeat();
     session.expect(Frame::Acquired(token));
 
@@ -132,6 +136,22 @@ fn systemd_starts_reloads_watches_and_restarts_the_service() {
     let pid = machine.property("MainPID");
     machine.say("systemctl kill --signal STOP monolock.service");
     machine.await_another_than(&pid);
+
+    // A key that a group of root's may read, as the page on deployment has it.
+    let authority = Authority::new();
+    let pair = authority.server();
+    for (from, name) in [(&pair.certificate, "server.pem"), (&pair.key, "server.key")] {
+        let place = format!("etc/monolock/{name}");
+        machine.put(&place, &fs::read_to_string(from).unwrap());
+        let place = machine.files.join(place);
+        fs::set_permissions(&place, Permissions::from_mode(0o640)).unwrap();
+        chown(&place, Some(0), Some(CERTIFICATES)).unwrap();
+    }
+    machine.put("etc/systemd/system/monolock.service.d/group.conf", "[Service]\nSupplementaryGroups=certificates\n");
+    let settings = "MONOLOCK_TLS_CERT=/etc/monolock/server.pem\nMONOLOCK_TLS_KEY=/etc/monolock/server.key\n";
+    machine.put("etc/default/monolock", settings);
+    machine.say("systemctl daemon-reload");
+    machine.say("systemctl restart monolock.service");
 
     // A wrong setting is not tried again and again.
     machine.put("etc/default/monolock", "MONOLOCK_IO_TIMEOUT=soon\n");

@@ -129,7 +129,7 @@ fn a_reload_and_a_stop_are_told_with_what_goes_on() {
     let at: i64 = message[1].strip_prefix("MONOTONIC_USEC=").unwrap().parse().unwrap();
     assert!((before..=monotonic_us()).contains(&at), "{before} {message:?}");
     // systemd takes a reload whose instant is not after its own request for an older one.
-    assert_eq!(manager.expect("READY=1"), ["READY=1", "STATUS=1 locks, 2 sessions"]);
+    assert_eq!(manager.expect("READY=1"), ["READY=1", "STATUS=1 lock, 2 sessions"]);
 
     server.process.signal(Signal::SIGTERM);
     let message = manager.expect("STOPPING=1");
