@@ -334,7 +334,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "deb",
         about: "the Debian package: installed, used and removed",
-        needs: &[NAMESPACES, IP, DPKG],
+        needs: &[ROOT, SYSTEMD, IP, DPKG],
         steps: &[cargo_with(&["xtask", "deb", "--check"])],
     },
     Part {
