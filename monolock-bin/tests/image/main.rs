@@ -13,7 +13,6 @@ mod pki;
 #[expect(dead_code, reason = "some of it is for the other tests of this crate")]
 mod support;
 #[path = "../operations/wall_clock.rs"]
-#[expect(dead_code, reason = "only certificates that are out of date need another time")]
 mod wall_clock;
 
 mod compose;
