@@ -12,6 +12,8 @@ mod pki;
 #[path = "../it/support.rs"]
 #[expect(dead_code, reason = "some of it is for the other tests of this crate")]
 mod support;
+#[path = "../operations/wall_clock.rs"]
+mod wall_clock;
 
 mod compose;
 mod engine;
