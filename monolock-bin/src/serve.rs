@@ -98,6 +98,7 @@ async fn attend(
 /// Reads the server's files anew at each hang-up, for ever. Those that come meanwhile are one more.
 async fn reload(handle: &ServerHandle, mut hang_ups: unix::Signal, manager: &ServiceManager) -> Infallible {
     while hang_ups.recv().await.is_some() {
+        manager.reloading().await;
         let reloading = handle.clone();
         // A disk that hangs, or a pipe in a file's place, must not hold up those who serve.
         let reloaded = tokio::task::spawn_blocking(move || reloading.reload());
