@@ -95,3 +95,46 @@ fn look_at_archive(tree: &Path, archive: &Path) -> Result<(), String> {
     let missing: Vec<String> = wanted.filter(|file| !listed.contains(file.as_str())).collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("{} lacks {}", archive.display(), missing.join(", "))) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Builds a program that says what it is told to, by these arguments of the compiler, and looks at it.
+    fn look(said: &str, arguments: &[&str]) -> Result<(), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, binary) = (folder.path().join("it.c"), folder.path().join("it"));
+        fs::write(&source, format!("#include <stdio.h>\nint main(void) {{ puts(\"{said}\"); return 0; }}\n")).unwrap();
+        run(Command::new("cc").args(arguments).arg("-o").args([&binary, &source])).unwrap();
+        let release = Release {
+            version: "1.2.3".to_owned(),
+            target: "here".to_owned(),
+            commit: "0123456789abcdef-changed".to_owned(),
+            epoch: 0,
+            compiler: String::new(),
+        };
+        let place = Place { sources: "/sources".into(), target: "/target".into(), cargo_home: "/home/cargo".into() };
+        look_at_binary(&release, &place, &binary)
+    }
+
+    #[test]
+    fn a_binary_is_static_stripped_of_its_version_and_of_no_place() {
+        let said = "monolock 1.2.3 (commit 0123456789ab-changed, here)";
+        let looked = [
+            look(said, &["-static", "-s"]),
+            look(said, &["-static-pie", "-s"]),
+            look(said, &["-s"]),
+            look(said, &["-static"]),
+            look("monolock 1.2.3 (unknown commit, here)", &["-static", "-s"]),
+            look("/home/cargo/registry/src/some/lib.rs", &["-static", "-s"]),
+        ];
+        let wanted = ["", "", "is not static", "has symbols", "--version says", "tells of the folder"];
+        for (looked, wanted) in looked.into_iter().zip(wanted) {
+            let is_as_wanted = match &looked {
+                Ok(()) => wanted.is_empty(),
+                Err(error) => !wanted.is_empty() && error.contains(wanted),
+            };
+            assert!(is_as_wanted, "{wanted:?}: {looked:?}");
+        }
+    }
+}
