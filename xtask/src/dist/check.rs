@@ -22,6 +22,19 @@ pub(super) fn look_at(release: &Release, place: &Place, files: &Files) -> Result
     look_at_binary(release, place, &files.binary)?;
     look_at_sbom(release, place, &files.sbom)?;
     look_at_archive(&files.tree, &files.archive)?;
+    look_at_sums(files)
+}
+
+/// The checksums are those of the files, and none is without.
+fn look_at_sums(files: &Files) -> Result<(), String> {
+    let text = fs::read_to_string(&files.sums).map_err(|error| format!("{}: {error}", files.sums.display()))?;
+    let listed: BTreeSet<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    for file in [&files.binary, &files.archive, &files.sbom] {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if !listed.contains(&*name) {
+            return Err(format!("{} lacks {name}", files.sums.display()));
+        }
+    }
     run(Command::new("sha256sum").args(["--check", "--strict", "--quiet", "SHA256SUMS"]).current_dir(&files.folder))
 }
 
