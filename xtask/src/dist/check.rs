@@ -116,7 +116,8 @@ fn look_at_archive(tree: &Path, archive: &Path) -> Result<(), String> {
     if missing.is_empty() { Ok(()) } else { Err(format!("{} lacks {}", archive.display(), missing.join(", "))) }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 
