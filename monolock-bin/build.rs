@@ -1,4 +1,4 @@
-//! Tells the program what it was built from and for (`monolock --version` says it), and makes a static one fit to be one.
+//! Tells the program what it was built from and for (`monolock --version` says it), and keeps modules out of a static one.
 //!
 //! The commit comes from whoever builds a release (`cargo xtask dist`), or from the package that cargo made of one. An
 //! ordinary build has none: git is not asked, since then every commit would build the program anew.

@@ -17,7 +17,8 @@ fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|its| its == extension)).collect()
 }
 
-/// The calls in a text, one for each that begins with `cargo xtask`; a call ends with its line, or where a shell's does.
+/// The calls in a text, one for each that begins with `cargo xtask`; a call ends with its line, or where a shell's
+/// does.
 fn calls(text: &str) -> Vec<String> {
     let starts = text.match_indices("cargo xtask ").map(|(at, _)| &text[at..]);
     starts.map(|rest| rest.split(['\n', '`', ';', '&', '|', '#', '>']).next().unwrap().trim().to_owned()).collect()
