@@ -5,14 +5,17 @@
 mod access_list;
 mod audit;
 mod bench;
+mod blocks;
 mod command_line;
 mod demo;
 mod docs;
 mod limits;
+mod manual;
 mod operator;
 mod restart;
 mod run;
 mod serve;
+mod stage;
 mod support;
 mod terminal;
 mod walk_through;

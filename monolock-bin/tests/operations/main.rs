@@ -16,5 +16,9 @@ mod pki;
 mod prometheus;
 mod reload;
 mod rotation;
+#[path = "../it/stage.rs"]
+#[expect(dead_code, reason = "some of it is for the other tests of this crate")]
+mod stage;
 mod tls;
 mod tls_client;
+mod walk_through;
