@@ -5,6 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
+#[path = "../it/stage.rs"]
+#[expect(dead_code, reason = "some of it is for the other tests of this crate")]
+mod stage;
 #[path = "../it/support.rs"]
 #[expect(dead_code, reason = "some of it is for the other tests of this crate")]
 mod support;
@@ -16,9 +19,6 @@ mod pki;
 mod prometheus;
 mod reload;
 mod rotation;
-#[path = "../it/stage.rs"]
-#[expect(dead_code, reason = "some of it is for the other tests of this crate")]
-mod stage;
 mod tls;
 mod tls_client;
 mod walk_through;
