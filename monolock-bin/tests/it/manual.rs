@@ -102,6 +102,30 @@ fn each_picture_is_shown_says_what_it_shows_and_is_legible_on_light_and_dark() {
     }
 }
 
+#[test]
+fn the_map_of_the_code_has_each_package_and_no_file_that_is_not_there() {
+    let map = page("architecture.md");
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let members = manifest.split_once("members = [").unwrap().1.split_once(']').unwrap().0;
+    for member in members.split('"').skip(1).step_by(2) {
+        assert!(map.contains(&format!("`{member}`")), "{member} is not on the map");
+    }
+    let files = map.split('`').skip(1).step_by(2).filter(|span| !span.contains(' ') && span.ends_with(".rs"));
+    let folders = ["monolock-bin/src", "monolock-bin/tests/it", "monolock-client/src", "monolock-core/src", "monolock-net/src"];
+    for file in files {
+        assert!(folders.iter().any(|folder| root().join(folder).join(file).exists()), "there is no {file}");
+    }
+}
+
+#[test]
+fn the_frames_are_the_same_on_both_pages() {
+    let frames = |name: &str, heading: &str| {
+        let page = page(name);
+        table(section(&page, heading)).into_iter().take(6).collect::<Vec<_>>()
+    };
+    assert_eq!(frames("protocol.md", "## Frames"), frames("writing-a-client.md", "## The frames"));
+}
+
 /// The rows of the tables in a section, whatever their first cells are.
 fn table(text: &str) -> Vec<Vec<String>> {
     let rows = text
