@@ -61,7 +61,7 @@ fn change(page: &str, repository: &str, is_folder: impl Fn(&Path) -> bool) -> St
     for part in parts {
         let path = part.split([')', '#']).next().unwrap_or_default();
         let kind = if is_folder(Path::new(path)) { "tree" } else { "blob" };
-        changed += &format!("]({repository}/{kind}/main/{part}");
+        changed.extend(["](", repository, "/", kind, "/main/", part]);
     }
     changed
 }
@@ -85,8 +85,7 @@ mod tests {
     fn the_text_of_every_chapter_is_changed_and_nothing_else() {
         let mut book = json!({"sections": [{"Chapter": {"name": "x", "content": "x", "sub_items": [{"Chapter": {"content": "x"}}]}}]});
         change_all(&mut book, &|text| text.to_uppercase());
-        let expected =
-            json!({"sections": [{"Chapter": {"name": "x", "content": "X", "sub_items": [{"Chapter": {"content": "X"}}]}}]});
+        let expected = json!({"sections": [{"Chapter": {"name": "x", "content": "X", "sub_items": [{"Chapter": {"content": "X"}}]}}]});
         assert_eq!(book, expected);
     }
 }

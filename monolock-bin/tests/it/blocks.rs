@@ -96,7 +96,7 @@ fn transcript(block: &Block) -> Vec<(String, String)> {
     for line in block.text.lines() {
         match (line.strip_prefix("$ "), said.last_mut()) {
             (Some(command), _) => said.push((command.to_owned(), String::new())),
-            (None, Some((_, output))) => *output += &format!("{line}\n"),
+            (None, Some((_, output))) => output.extend([line, "\n"]),
             (None, None) => return Vec::new(),
         }
     }

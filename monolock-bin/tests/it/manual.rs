@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 
 use monolock_core::wire::{ServerFrame, decode_server};
 use nix::sys::signal::Signal;
 
 use crate::docs::{Names, page, rows, section};
 use crate::operator::Administered;
-use crate::stage::{pages, root};
+use crate::stage::{has_extension, pages, root};
 use crate::support::{PATIENCE, Server, acquire, http, monolock, outcome, words};
 
 /// The pages in the order in which they are to be read. Pages that are not named here may stand anywhere among them.
@@ -56,7 +55,7 @@ fn the_summary_lists_each_page_once_by_its_title_and_in_order() {
     let in_folder: BTreeSet<String> = fs::read_dir(root().join("docs"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "md") && name != "SUMMARY.md")
+        .filter(|name| has_extension(name, "md") && name != "SUMMARY.md")
         .collect();
     let names: Vec<&str> = summary.iter().map(|(_, name, _)| name.as_str()).collect();
     let once: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -90,7 +89,7 @@ fn each_picture_is_shown_says_what_it_shows_and_is_legible_on_light_and_dark() {
     for entry in fs::read_dir(root().join("docs/images")).unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
         assert!(pages.values().any(|page| page.contains(&format!("images/{name}"))), "no page shows {name}");
-        if entry.path().extension().is_some_and(|extension| extension == "svg") {
+        if has_extension(entry.path(), "svg") {
             let picture = fs::read_to_string(entry.path()).unwrap();
             for part in ["<title", "<desc", "prefers-color-scheme: dark", "role=\"img\""] {
                 assert!(picture.contains(part), "{name} has no {part}");
@@ -110,8 +109,9 @@ fn the_map_of_the_code_has_each_package_and_no_file_that_is_not_there() {
     for member in members.split('"').skip(1).step_by(2) {
         assert!(map.contains(&format!("`{member}`")), "{member} is not on the map");
     }
-    let files = map.split('`').skip(1).step_by(2).filter(|span| !span.contains(' ') && span.ends_with(".rs"));
-    let folders = ["monolock-bin/src", "monolock-bin/tests/it", "monolock-client/src", "monolock-core/src", "monolock-net/src"];
+    let files = map.split('`').skip(1).step_by(2).filter(|span| !span.contains(' ') && has_extension(span, "rs"));
+    let folders =
+        ["monolock-bin/src", "monolock-bin/tests/it", "monolock-client/src", "monolock-core/src", "monolock-net/src"];
     for file in files {
         assert!(folders.iter().any(|folder| root().join(folder).join(file).exists()), "there is no {file}");
     }
@@ -277,7 +277,7 @@ fn sources(language: &str) -> String {
         _ => format!("{}/README.md", folder.trim_end_matches("/src/monolock")),
     });
     files
-        .filter(|file| file.extension().is_some_and(|found| found == extension))
+        .filter(|file| has_extension(file, extension))
         .chain([readme])
         .map(|file| fs::read_to_string(file).unwrap())
         .collect()

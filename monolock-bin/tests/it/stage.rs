@@ -61,6 +61,11 @@ fn marker(line: &str) -> Option<Marker> {
     reason.or_else(|| Some(Marker::RunBy(comment.strip_prefix("run by:")?.trim().to_owned())))
 }
 
+/// Whether a file's name ends so.
+pub(crate) fn has_extension(path: impl AsRef<Path>, extension: &str) -> bool {
+    path.as_ref().extension().is_some_and(|found| found == extension)
+}
+
 /// The folder that everything is in.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -77,7 +82,7 @@ pub(crate) fn pages() -> BTreeMap<String, String> {
             paths.push(if is_of_folders { format!("{folder}/{name}/README.md") } else { format!("{folder}/{name}") });
         }
     }
-    let pages = paths.into_iter().filter(|path| path.ends_with(".md"));
+    let pages = paths.into_iter().filter(|path| has_extension(path, "md"));
     pages.filter_map(|path| Some((path.clone(), fs::read_to_string(root.join(path)).ok()?))).collect()
 }
 
