@@ -44,9 +44,10 @@ fn change_all(value: &mut Value, change: &impl Fn(&str) -> String) {
         Value::Array(items) => items.iter_mut().for_each(|item| change_all(item, change)),
         Value::Object(fields) => {
             for (name, field) in fields {
-                match field {
-                    Value::String(text) if name == "content" => *text = change(text),
-                    field => change_all(field, change),
+                if let (Value::String(text), "content") = (&mut *field, name.as_str()) {
+                    *text = change(text);
+                } else {
+                    change_all(field, change);
                 }
             }
         }

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
@@ -86,6 +86,18 @@ pub(crate) fn pages() -> BTreeMap<String, String> {
     pages.filter_map(|path| Some((path.clone(), fs::read_to_string(root.join(path)).ok()?))).collect()
 }
 
+/// Makes a script that can be run.
+///
+/// A process of its own writes it: what this one has open for writing, a process that another test starts in this very
+/// moment has open too, and nobody may run a file that somebody writes.
+pub(crate) fn put_program(path: &Path, text: &str) {
+    let mut writer = Command::new("sh");
+    writer.args(["-euc", "cat >\"$0\"; chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut writer = writer.spawn().unwrap();
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success());
+}
+
 /// In the place of the program: a server takes free ports, and is stopped in order once it serves.
 const WRAPPER: &str = r#"#!/bin/sh
 case ${1-} in
@@ -158,8 +170,7 @@ impl Stage {
     }
 
     fn put_program(&self, name: &str, text: &str) {
-        self.put(name, text);
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        put_program(&self.path(name), text);
     }
 
     /// Runs commands as they stand on a page.
