@@ -74,8 +74,8 @@ pub(crate) fn root() -> PathBuf {
 /// All pages with blocks that a reader may want to run, by their paths from the root.
 pub(crate) fn pages() -> BTreeMap<String, String> {
     let root = root();
-    let mut paths: Vec<String> =
-        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "monolock-client/README.md"].map(str::to_owned).into();
+    let mut paths = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).to_vec();
+    paths.extend(["bin", "client", "core", "net"].map(|package| format!("monolock-{package}/README.md")));
     for (folder, is_of_folders) in [("docs", false), ("clients", true), ("testing", true), ("deploy", true)] {
         for entry in fs::read_dir(root.join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
