@@ -4,10 +4,17 @@
 
 mod book;
 mod chaos;
+mod deb;
+mod dist;
 mod fuzz;
+mod image;
 mod instructions;
 mod mutants;
+mod packages;
 mod parts;
+mod serving;
+#[cfg(test)]
+mod written;
 
 use std::env;
 use std::path::Path;
@@ -66,6 +73,8 @@ enum Task {
     /// Lets links of the book lead to the repository where they leave it; mdBook calls this.
     #[command(hide = true)]
     BookLinks(book::BookLinks),
+    /// Builds the container image with podman or docker, of the binary of `cargo xtask dist`.
+    Image(image::Image),
     /// Puts the real server and real clients under faults, in network namespaces, and checks what they say happened.
     ///
     /// Ten minutes, unless `--minutes` says otherwise. What follows `chaos` is handed to the run; `cargo xtask chaos
@@ -76,6 +85,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Makes what is handed out of a release: a static binary, an archive, an SBOM and checksums.
+    ///
+    /// The archive holds the binary, manual pages, completions and the licences of all that is in it.
+    Dist(dist::Dist),
+    /// Makes the Debian package, of the binary that `dist` makes.
+    Deb(deb::Deb),
+    /// Makes and looks at what goes to the registries of Rust, Go, Node.js and Python; publishes nothing.
+    Packages(packages::Packages),
 }
 
 fn main() -> ExitCode {
@@ -91,7 +108,11 @@ fn main() -> ExitCode {
         Task::Bench { arguments } => ended(bench(&arguments)),
         Task::BookLinks(links) => ended(links.run()),
         Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Image(image) => ended(image.run()),
         Task::Chaos { arguments } => ended(chaos::chaos(&arguments)),
+        Task::Deb(deb) => ended(deb.run()),
+        Task::Packages(packages) => ended(packages.run()),
+        Task::Dist(dist) => ended(dist.run()),
         Task::Instructions { bless } => ended(instructions::instructions(bless)),
     }
 }

@@ -12,9 +12,12 @@ mod docs;
 mod limits;
 mod manual;
 mod operator;
+mod packages;
 mod restart;
 mod run;
 mod serve;
+#[cfg(target_os = "linux")]
+mod service_manager;
 mod stage;
 mod support;
 mod terminal;

@@ -1,5 +1,5 @@
-//! The server among the tools of those who run it: certificates and clients of OpenSSL, a Prometheus, logrotate, a wall
-//! clock that steps.
+//! The server among the tools of those who run it: certificates and clients of OpenSSL, a Prometheus, logrotate, systemd, a
+//! wall clock that steps.
 //!
 //! These tests need those tools, so they are asked for by a feature; `cargo xtask test operations` runs them.
 
@@ -19,6 +19,8 @@ mod pki;
 mod prometheus;
 mod reload;
 mod rotation;
+mod systemd;
 mod tls;
 mod tls_client;
 mod walk_through;
+mod wall_clock;
