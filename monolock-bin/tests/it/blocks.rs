@@ -10,7 +10,8 @@ use crate::stage::{Block, Marker, Stage, blocks, pages, root};
 use crate::support::Ended;
 
 /// Pages whose shell blocks have a test of their own, and which.
-const ELSEWHERE: [(&str, &str); 2] = [
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("docs/deployment.md", "the_commands_of_the_page_run"),
     ("docs/operating.md", "the_commands_of_the_page_answer_the_four_questions"),
     ("docs/tls.md", "the_commands_of_the_page_make_certificates_serve_and_rotate"),
 ];
