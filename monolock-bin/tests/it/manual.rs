@@ -64,9 +64,9 @@ fn the_summary_lists_each_page_once_by_its_title_and_in_order() {
     for (title, name, _) in &summary {
         assert_eq!(page(name).lines().next(), Some(&*format!("# {title}")), "{name}");
     }
-    let named: Vec<&str> = names.into_iter().filter(|name| ORDER.contains(name)).collect();
+    let ordered: Vec<&str> = names.into_iter().filter(|name| ORDER.contains(name)).collect();
     let expected: Vec<&str> = ORDER.into_iter().filter(|name| in_folder.contains(*name)).collect();
-    assert_eq!(named, expected);
+    assert_eq!(ordered, expected);
 }
 
 #[test]
