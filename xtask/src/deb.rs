@@ -21,7 +21,8 @@ pub(crate) struct Deb {
     /// Where it is put.
     #[arg(long, value_name = "DIR", default_value_os_t = parts::target().join("dist"))]
     out: PathBuf,
-    /// Installs it, uses it and removes it, where nothing of this machine changes.
+    /// Installs it, uses it and removes it, on a machine made of this one's files and systemd, of which nothing changes.
+    /// Wants root.
     #[arg(long)]
     check: bool,
 }

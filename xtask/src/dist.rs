@@ -159,6 +159,10 @@ fn make(release: &Release, place: &Place, out: &Path) -> Result<Files, String> {
     make_folder(&files.tree)?;
     copy(&files.binary, &files.tree.join("monolock"))?;
     copy(&files.sbom, &files.tree.join("monolock.cdx.json"))?;
+    make_folder(&files.tree.join("systemd"))?;
+    for unit in ["systemd/monolock.service", "systemd/monolock.socket"] {
+        copy(&place.sources.join("deploy").join(unit), &files.tree.join(unit))?;
+    }
     for document in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&place.sources.join(document), &files.tree.join(document))?;
     }

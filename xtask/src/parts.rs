@@ -1,9 +1,9 @@
 //! The parts of `cargo xtask test`, one row each, cheapest first.
 
-use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::{env, fs};
 
 /// One check of the repository.
 #[derive(Debug)]
@@ -334,7 +334,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "deb",
         about: "the Debian package: installed, used and removed",
-        needs: &[NAMESPACES, IP, DPKG],
+        needs: &[ROOT, SYSTEMD, IP, DPKG],
         steps: &[cargo_with(&["xtask", "deb", "--check"])],
     },
     Part {
@@ -482,6 +482,9 @@ pub(crate) fn tool(name: &str, version: &str) -> Result<PathBuf, String> {
     // Without the optimiser it is there sooner.
     let mut install = Command::new(cargo());
     install.args(["install", name, "--version", version, "--locked", "--debug", "--quiet", "--root"]).arg(&folder);
-    run(install.arg("--target-dir").arg(target().join("tools/built")))?;
+    let built = target().join("tools/built");
+    run(install.arg("--target-dir").arg(&built))?;
+    // It is many times the size of the tool, and of no more use. What cannot be removed does no harm.
+    let _ = fs::remove_dir_all(&built);
     Ok(program)
 }

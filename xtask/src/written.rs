@@ -24,6 +24,8 @@ fn calls(text: &str) -> Vec<String> {
 }
 
 fn assert_is_a_call(call: &str, path: &Path) {
+    // The program does so first.
+    env::set_current_dir(root()).unwrap();
     // What stands for something, in shells and in documents.
     let words = call.split_whitespace().skip(1);
     let words = words.map(|word| word.trim_matches('"').replace("$GITHUB_REF_NAME", "v1.2.3"));

@@ -30,6 +30,13 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
+/// The command that builds the image. `cargo xtask test image` is that program, and has made the binary.
+pub(crate) fn build_command(tag: &str) -> String {
+    let programs = Path::new(env!("CARGO_BIN_EXE_monolock")).parent().unwrap();
+    let binary = programs.parent().unwrap().join("dist/monolock");
+    format!("'{}' image --tag {tag} --binary '{}'", programs.join("xtask").display(), binary.display())
+}
+
 /// The first of these programs that is there.
 fn first_of(programs: &[&'static str]) -> &'static str {
     let path = std::env::var_os("PATH").unwrap();
@@ -106,13 +113,9 @@ impl Engine {
     /// Builds the image as a person does.
     #[track_caller]
     pub(crate) fn build(&self) {
-        // `cargo xtask test image` is that program, and has made the binary.
-        let programs = Path::new(env!("CARGO_BIN_EXE_monolock")).parent().unwrap();
-        let binary = programs.parent().unwrap().join("dist/monolock");
-        let mut command = Command::new(programs.join("xtask"));
+        let mut command = Command::new("sh");
         self.at_home(&mut command);
-        let Ended { status, stdout, stderr } =
-            outcome(command.args(["image", "--tag", IMAGE, "--binary"]).arg(&binary));
+        let Ended { status, stdout, stderr } = outcome(command.args(["-c", &build_command(IMAGE)]));
         assert_eq!(status, 0, "{stdout}{stderr}");
     }
 

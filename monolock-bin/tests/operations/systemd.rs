@@ -40,7 +40,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
 #[test]
 fn the_service_is_exposed_to_little() {
     let mut rate = Command::new("systemd-analyze");
-    rate.args(["security", "--offline=true", "--threshold=20", "--no-pager"]).arg(folder().join("monolock.service"));
+    rate.args(["security", "--offline=true", "--threshold=15", "--no-pager"]).arg(folder().join("monolock.service"));
     let Ended { status, stdout, stderr } = outcome(&mut rate);
     assert_eq!(status, 0, "{stdout}{stderr}");
     // An analysis of nothing would find nothing.

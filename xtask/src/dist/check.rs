@@ -22,6 +22,19 @@ pub(super) fn look_at(release: &Release, place: &Place, files: &Files) -> Result
     look_at_binary(release, place, &files.binary)?;
     look_at_sbom(release, place, &files.sbom)?;
     look_at_archive(&files.tree, &files.archive)?;
+    look_at_sums(files)
+}
+
+/// The checksums are those of the files, and none is without.
+fn look_at_sums(files: &Files) -> Result<(), String> {
+    let text = fs::read_to_string(&files.sums).map_err(|error| format!("{}: {error}", files.sums.display()))?;
+    let listed: BTreeSet<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    for file in [&files.binary, &files.archive, &files.sbom] {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if !listed.contains(&*name) {
+            return Err(format!("{} lacks {name}", files.sums.display()));
+        }
+    }
     run(Command::new("sha256sum").args(["--check", "--strict", "--quiet", "SHA256SUMS"]).current_dir(&files.folder))
 }
 
@@ -90,8 +103,59 @@ fn look_at_archive(tree: &Path, archive: &Path) -> Result<(), String> {
     let name = tree.file_name().unwrap_or_default().to_string_lossy();
     let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.strip_prefix(&format!("{name}/"))).collect();
     let completions = COMPLETIONS.map(|(_, name)| format!("completions/{name}"));
-    let wanted = ["monolock", "man/monolock.1", "man/monolock-run.1", "monolock.cdx.json", "THIRD-PARTY-LICENSES.txt"];
+    let wanted = [
+        "monolock",
+        "man/monolock.1",
+        "man/monolock-run.1",
+        "systemd/monolock.service",
+        "monolock.cdx.json",
+        "THIRD-PARTY-LICENSES.txt",
+    ];
     let wanted = wanted.iter().map(ToString::to_string).chain(completions);
     let missing: Vec<String> = wanted.filter(|file| !listed.contains(file.as_str())).collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("{} lacks {}", archive.display(), missing.join(", "))) }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+
+    /// Builds a program that says what it is told to, by these arguments of the compiler, and looks at it.
+    fn look(said: &str, arguments: &[&str]) -> Result<(), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, binary) = (folder.path().join("it.c"), folder.path().join("it"));
+        fs::write(&source, format!("#include <stdio.h>\nint main(void) {{ puts(\"{said}\"); return 0; }}\n")).unwrap();
+        run(Command::new("cc").args(arguments).arg("-o").args([&binary, &source])).unwrap();
+        let release = Release {
+            version: "1.2.3".to_owned(),
+            target: "here".to_owned(),
+            commit: "0123456789abcdef-changed".to_owned(),
+            epoch: 0,
+            compiler: String::new(),
+        };
+        let place = Place { sources: "/sources".into(), target: "/target".into(), cargo_home: "/home/cargo".into() };
+        look_at_binary(&release, &place, &binary)
+    }
+
+    #[test]
+    fn a_binary_is_static_stripped_of_its_version_and_of_no_place() {
+        let said = "monolock 1.2.3 (commit 0123456789ab-changed, here)";
+        let looked = [
+            look(said, &["-static", "-s"]),
+            look(said, &["-static-pie", "-s"]),
+            look(said, &["-s"]),
+            look(said, &["-static"]),
+            look("monolock 1.2.3 (unknown commit, here)", &["-static", "-s"]),
+            look("/home/cargo/registry/src/some/lib.rs", &["-static", "-s"]),
+        ];
+        let wanted = ["", "", "is not static", "has symbols", "--version says", "tells of the folder"];
+        for (looked, wanted) in looked.into_iter().zip(wanted) {
+            let is_as_wanted = match &looked {
+                Ok(()) => wanted.is_empty(),
+                Err(error) => !wanted.is_empty() && error.contains(wanted),
+            };
+            assert!(is_as_wanted, "{wanted:?}: {looked:?}");
+        }
+    }
 }
