@@ -1,4 +1,5 @@
-//! One switch, and on it the server, a crowd and every client, each in a network namespace of its own.
+//! One switch, and on it the server, the machine that may take its place, a crowd and every client, each in a network
+//! namespace of its own.
 //!
 //! All of it lies in the network namespace of the run, which goes with its last process.
 
@@ -10,8 +11,9 @@ use std::process::Command;
 use crate::run::Result;
 use crate::run::tools::call;
 
-/// The namespace of the server.
-pub(crate) const SERVER: &str = "server";
+/// The namespaces of the machines on which there may be a server, each with the address where clients look for it. One
+/// of them answers to it.
+pub(crate) const SERVERS: [&str; 2] = ["server", "standby"];
 
 /// The namespace of those who connect and say nothing.
 pub(crate) const CROWD: &str = "crowd";
@@ -45,8 +47,15 @@ impl Network {
         ip(&["link", "add", "switch", "type", "bridge"])?;
         ip(&["address", "add", &format!("{HARNESS_IP}/24"), "dev", "switch"])?;
         ip(&["link", "set", "switch", "up"])?;
-        plug_in(SERVER, SERVER_IP)?;
+        for server in SERVERS {
+            plug_in(server, SERVER_IP)?;
+            // A cable that is put in is announced to everybody, as by those who move an address.
+            let setting = "echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_notify";
+            call(inside(server, "sh").args(["-c", setting]), "")?;
+            ip(&["link", "set", &port(server), "down"])?;
+        }
         plug_in(CROWD, CROWD_IP)?;
+        Self.announce(SERVERS[0])?;
         Ok(Self)
     }
 
@@ -63,6 +72,14 @@ impl Network {
     #[expect(clippy::unused_self, reason = "a cable is of a network that is there")]
     pub(crate) fn cable(&self, namespace: &str, state: Cable) -> Result<()> {
         ip(&["link", "set", &port(namespace), if state == Cable::In { "up" } else { "down" }])
+    }
+
+    /// Puts the cable of a server's machine in, which tells everybody that the server's address is there now. The other
+    /// machine's cable is out.
+    pub(crate) fn announce(&self, machine: &str) -> Result<()> {
+        self.cable(machine, Cable::In)?;
+        ip(&["-n", machine, "link", "set", "eth0", "down"])?;
+        ip(&["-n", machine, "link", "set", "eth0", "up"])
     }
 }
 
