@@ -68,8 +68,6 @@ const PROMTOOL: Need =
     Need { tool: "promtool", probe: Probe::Program("promtool"), install: "apt-get install prometheus" };
 const LOGROTATE: Need =
     Need { tool: "logrotate", probe: Probe::Program("logrotate"), install: "apt-get install logrotate" };
-const FAKETIME: Need =
-    Need { tool: "faketime", probe: Probe::Program("faketime"), install: "apt-get install faketime" };
 
 pub(crate) const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
 const PYTHON: Need = Need {
@@ -159,7 +157,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "operations",
         about: "the server among the tools of those who run it",
-        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, FAKETIME],
+        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE],
         steps: &[cargo_with(&[
             "test",
             "--workspace",
@@ -264,7 +262,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "chaos",
         about: "ninety seconds of faults on real processes",
-        needs: &[NAMESPACES, IP, PACKET_FILTER, FAKETIME, GO, PYTHON, NODE],
+        needs: &[NAMESPACES, IP, PACKET_FILTER, GO, PYTHON, NODE],
         steps: &[cargo_with(&["xtask", "chaos", "--minutes", "1.5"])],
     },
     Part {

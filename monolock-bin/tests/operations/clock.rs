@@ -1,39 +1,11 @@
-//! The wall clock steps while the server runs: faketime's library tells the server what the test wants.
+//! The wall clock steps while the server runs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use nix::sys::signal::Signal;
 
-use crate::pki::run;
 use crate::support::{Frame, Server, Watched, monolock};
-
-/// What the server takes for the time: the real one and so many seconds.
-struct WallClock(PathBuf);
-
-impl WallClock {
-    fn new(directory: &Path) -> Self {
-        let clock = Self(directory.join("clock"));
-        clock.set(0);
-        clock
-    }
-
-    fn set(&self, seconds: i64) {
-        // Never half a line for a reader.
-        let new = self.0.with_extension("new");
-        fs::write(&new, format!("{seconds:+}")).unwrap();
-        fs::rename(new, &self.0).unwrap();
-    }
-
-    fn apply(&self, command: &mut Command) {
-        // The command knows where its library is.
-        let library = run(Command::new("faketime").args(["-m", "-f", "+0", "printenv", "LD_PRELOAD"]));
-        command.env("LD_PRELOAD", library.trim());
-        command.env("FAKETIME_TIMESTAMP_FILE", &self.0);
-        command.envs([("FAKETIME_NO_CACHE", "1"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
-    }
-}
+use crate::wall_clock::WallClock;
 
 const HOUR: i64 = 3600;
 const TEN_YEARS: i64 = 10 * 365 * 24 * HOUR;

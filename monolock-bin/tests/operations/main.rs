@@ -18,3 +18,4 @@ mod reload;
 mod rotation;
 mod tls;
 mod tls_client;
+mod wall_clock;

@@ -6,6 +6,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::wall_clock::WallClock;
+
 /// A certificate and its key, in PEM files.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
@@ -108,17 +110,20 @@ impl Authority {
         let mut command = Command::new("openssl");
         command.args(["req", "-new", "-utf8", "-subj", subject, "-key"]).arg(&pair.key).arg("-out").arg(&request);
         run(&mut command);
-        let mut command = match validity {
-            Validity::Now => Command::new("openssl"),
-            Validity::Over => {
-                let mut command = Command::new("faketime");
-                command.args(["10 days ago", "openssl"]);
-                command
-            }
-        };
-        command.args(["x509", "-req", "-days", "2", "-in"]).arg(&request).arg("-CA").arg(&self.own.certificate);
-        command.arg("-CAkey").arg(&self.own.key).arg("-extfile").arg(&extensions).arg("-out").arg(&pair.certificate);
-        run(command.arg("-set_serial").arg(format!("0x{:032x}", fastrand::u128(1 << 100..1 << 120))));
+        let serial = format!("0x{:032x}", fastrand::u128(1 << 100..1 << 120));
+        let mut command = Command::new("openssl");
+        if validity == Validity::Over {
+            let clock = WallClock::new(self.directory.path());
+            clock.set(-10 * 24 * 3600);
+            clock.apply(&mut command);
+        }
+        command
+            .args(["x509", "-req", "-days", "2", "-set_serial", &serial, "-in"])
+            .arg(&request)
+            .arg("-CA")
+            .arg(&self.own.certificate);
+        command.arg("-CAkey").arg(&self.own.key).arg("-extfile").arg(&extensions);
+        run(command.arg("-out").arg(&pair.certificate));
         pair
     }
 

@@ -41,8 +41,6 @@ impl Network {
     pub(crate) fn build() -> Result<Self> {
         // Names of namespaces are files under /run, which is to be the run's own.
         call(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]), "")?;
-        // Faketime's library leaves files of those who were killed.
-        call(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/dev/shm"]), "")?;
         ip(&["link", "set", "lo", "up"])?;
         ip(&["link", "add", "switch", "type", "bridge"])?;
         ip(&["address", "add", &format!("{HARNESS_IP}/24"), "dev", "switch"])?;

@@ -1,6 +1,7 @@
 //! The server's process: started, watched, stopped, killed and measured.
 
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub(crate) struct Measured {
 #[derive(Debug)]
 pub(crate) struct ServerPlace {
     program: PathBuf,
-    faketime: String,
+    wall_clock: PathBuf,
     folder: PathBuf,
     world: Arc<World>,
     epoch: u32,
@@ -67,10 +68,10 @@ pub(crate) struct ServerPlace {
 
 impl ServerPlace {
     pub(crate) fn new(tools: &Tools, folder: &Path, world: Arc<World>) -> Self {
-        let Tools { monolock, faketime, .. } = tools;
+        let Tools { monolock, wall_clock, .. } = tools;
         Self {
             program: monolock.clone(),
-            faketime: faketime.clone(),
+            wall_clock: wall_clock.clone(),
             folder: folder.to_owned(),
             world,
             epoch: 0,
@@ -101,9 +102,8 @@ impl ServerPlace {
         let limit = descriptors.map_or_else(String::new, |count| format!("ulimit -n {count}; "));
         let mut command = inside(self.machine(), "sh");
         command.arg("-c").arg(format!("{limit}exec \"$@\"")).args(["sh", "env"]);
-        command.arg(format!("LD_PRELOAD={}", self.faketime));
-        command.arg(format!("FAKETIME_TIMESTAMP_FILE={}", self.folder.join("clock").display()));
-        command.args(["FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"]).arg(&self.program);
+        command.arg(format!("LD_PRELOAD={}", self.wall_clock.display()));
+        command.arg(format!("WALL_CLOCK={}", self.folder.join("clock").display())).arg(&self.program);
         command.args(["--listen", &format!("{SERVER_IP}:{PORT}"), "--io-timeout", IO_TIMEOUT]);
         command.args(["--ops-listen", &format!("{SERVER_IP}:{OPS_PORT}")]);
         command.args(["--admin-listen", &format!("unix:{}", self.admin_socket().display())]);
@@ -226,8 +226,8 @@ impl ServerPlace {
 
     fn set_clock(&self, offset_s: i64) -> Result<()> {
         let (clock, new) = (self.folder.join("clock"), self.folder.join("clock.new"));
-        // Never half a line for a reader.
-        fs::write(&new, format!("{offset_s:+}"))
+        // Never no clock for a reader.
+        symlink(offset_s.to_string(), &new)
             .and_then(|()| fs::rename(&new, &clock))
             .map_err(|error| format!("{}: {error}", clock.display()))
     }
@@ -263,10 +263,7 @@ impl ServerPlace {
         let pid = self.pid()?;
         let failed = |error| format!("process {pid}: {error}");
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).map_err(failed)?.flatten();
-        // Faketime's library has shared memory of its own, at some starts.
-        let is_faketimes = |path: PathBuf| path.to_string_lossy().contains("faketime");
-        let descriptors =
-            descriptors.filter(|entry| !fs::read_link(entry.path()).is_ok_and(is_faketimes)).count() as u64;
+        let descriptors = descriptors.count() as u64;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(failed)?;
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
         let memory_kib = memory.and_then(|kib| kib.trim().parse().ok()).ok_or("no VmRSS")?;

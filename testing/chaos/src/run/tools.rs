@@ -27,7 +27,7 @@ pub(crate) struct Tools {
     pub(crate) scripts: PathBuf,
     pub(crate) filter: Filter,
     /// What makes the server's wall clock another.
-    pub(crate) faketime: String,
+    pub(crate) wall_clock: PathBuf,
 }
 
 impl Tools {
@@ -66,7 +66,7 @@ impl Tools {
             node: node.clone(),
             scripts: env!("CARGO_MANIFEST_DIR").into(),
             filter,
-            faketime: faketime()?,
+            wall_clock: wall_clock()?,
         })
     }
 }
@@ -84,14 +84,14 @@ fn need(program: &str, arguments: &[&str], package: &str) -> Result<()> {
     Err(format!("{program} is missing: `apt-get install {package}` installs it"))
 }
 
-/// The library of faketime: its command knows where that is.
-fn faketime() -> Result<String> {
-    let asked = Command::new("faketime").args(["-m", "-f", "+0", "printenv", "LD_PRELOAD"]).output();
-    let library = asked.ok().filter(|output| output.status.success());
-    let library = library.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    library
-        .filter(|library| !library.is_empty())
-        .ok_or_else(|| "faketime is missing: `apt-get install faketime` installs it".to_owned())
+/// Builds the library of the server's wall clock, beside this program.
+fn wall_clock() -> Result<PathBuf> {
+    let program = env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
+    let library = program.with_file_name("wall_clock.so");
+    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../wall_clock/wall_clock.c");
+    call(Command::new(compiler).args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source), "")?;
+    Ok(library)
 }
 
 /// Runs a program to its end; `input` goes to its standard input.
