@@ -269,9 +269,9 @@ impl Audit {
 /// Takes out of the logs what nobody was told: a server that no client reaches goes on granting to those who were in
 /// its queues. Its tokens may be those of a server that has taken its place, and show nothing.
 pub fn forget_unheard(records: &[Record], audits: &mut [Audit]) {
-    let granted = records.iter().filter_map(|record| match record.what {
-        What::Granted { token, .. } => Some(token),
-        _ => None,
+    let granted = records.iter().filter_map(|record| {
+        let What::Granted { token, .. } = record.what else { return None };
+        Some(token)
     });
     let told: HashSet<u64> = granted.collect();
     for record in records {

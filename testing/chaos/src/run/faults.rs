@@ -344,7 +344,6 @@ impl<'a> Faults<'a> {
         let token_file = fault.class == Class::FailoverCrash && fault.dice.is_multiple_of(2);
         if fault.class == Class::FailoverCrash {
             server.crash()?;
-            self.network.cable(machine, Cable::Out)?;
         } else {
             self.network.cable(machine, Cable::Out)?;
             server.leave_alone()?;
@@ -353,7 +352,10 @@ impl<'a> Faults<'a> {
         let detection = Duration::from_millis(fault.dice / 2 % 400);
         self.world.sleep(detection);
         server.change_machine();
-        self.network.announce(server.machine())?;
+        if fault.class == Class::FailoverCrash {
+            self.network.take_address(machine)?;
+        }
+        self.network.give_address(&self.tools.python, server.machine())?;
         let moved = now();
         server.start(Start { grace: true, token_file, ..Start::default() })?;
         let serving = now();
@@ -375,7 +377,11 @@ impl<'a> Faults<'a> {
                 start + grace.max(RECONNECT)
             );
         }
-        server.end_the_one_alone()?;
+        if fault.class == Class::FailoverCut {
+            server.end_the_one_alone()?;
+            self.network.take_address(machine)?;
+            self.network.cable(machine, Cable::In)?;
+        }
         Ok(Seen { healed: to, effect: 1 })
     }
 

@@ -11,8 +11,7 @@ use std::process::Command;
 use crate::run::Result;
 use crate::run::tools::call;
 
-/// The namespaces of the machines on which there may be a server, each with the address where clients look for it. One
-/// of them answers to it.
+/// The namespaces of the machines on which there may be a server. One of them has the address where clients look for it.
 pub(crate) const SERVERS: [&str; 2] = ["server", "standby"];
 
 /// The namespace of those who connect and say nothing.
@@ -27,10 +26,27 @@ pub(crate) const PORT: u16 = 7070;
 /// Where the harness itself is: the proxy listens there.
 pub(crate) const HARNESS_IP: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 1);
 
-/// Where the server is.
+/// Where clients look for the server.
 pub(crate) const SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 2);
 
+/// [`SERVER_IP`], as it is given to a machine.
+const SERVER_ADDRESS: &str = "10.213.0.2/32";
+
 const CROWD_IP: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 3);
+
+/// What the machines of [`SERVERS`] are called for themselves.
+const MACHINE_IPS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 213, 0, 4), Ipv4Addr::new(10, 213, 0, 5)];
+
+/// Tells a network, from the namespace that it runs in, that an address is there: as those do who move one.
+const ANNOUNCE: &str = "
+import socket, sys
+address = socket.inet_aton(sys.argv[1])
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as packets:
+    packets.bind(('eth0', 0x0806))
+    own, everybody = packets.getsockname()[4], bytes([255] * 6)
+    request = bytes.fromhex('0001080006040001')
+    packets.send(everybody + own + bytes.fromhex('0806') + request + own + address + everybody + address)
+";
 
 /// The network.
 #[derive(Debug)]
@@ -45,15 +61,11 @@ impl Network {
         ip(&["link", "add", "switch", "type", "bridge"])?;
         ip(&["address", "add", &format!("{HARNESS_IP}/24"), "dev", "switch"])?;
         ip(&["link", "set", "switch", "up"])?;
-        for server in SERVERS {
-            plug_in(server, SERVER_IP)?;
-            // A cable that is put in is announced to everybody, as by those who move an address.
-            let setting = "echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_notify";
-            call(inside(server, "sh").args(["-c", setting]), "")?;
-            ip(&["link", "set", &port(server), "down"])?;
+        for (server, address) in SERVERS.iter().zip(MACHINE_IPS) {
+            plug_in(server, address)?;
         }
+        ip(&["-n", SERVERS[0], "address", "add", SERVER_ADDRESS, "dev", "eth0"])?;
         plug_in(CROWD, CROWD_IP)?;
-        Self.announce(SERVERS[0])?;
         Ok(Self)
     }
 
@@ -72,12 +84,17 @@ impl Network {
         ip(&["link", "set", &port(namespace), if state == Cable::In { "up" } else { "down" }])
     }
 
-    /// Puts the cable of a server's machine in, which tells everybody that the server's address is there now. The other
-    /// machine's cable is out.
-    pub(crate) fn announce(&self, machine: &str) -> Result<()> {
-        self.cable(machine, Cable::In)?;
-        ip(&["-n", machine, "link", "set", "eth0", "down"])?;
-        ip(&["-n", machine, "link", "set", "eth0", "up"])
+    /// Gives the server's address to a machine, and tells everybody.
+    #[expect(clippy::unused_self, reason = "an address is of a network that is there")]
+    pub(crate) fn give_address(&self, python: &str, machine: &str) -> Result<()> {
+        ip(&["-n", machine, "address", "add", SERVER_ADDRESS, "dev", "eth0"])?;
+        call(inside(machine, python).args(["-c", ANNOUNCE, &SERVER_IP.to_string()]), "").map(drop)
+    }
+
+    /// Takes it from a machine.
+    #[expect(clippy::unused_self, reason = "an address is of a network that is there")]
+    pub(crate) fn take_address(&self, machine: &str) -> Result<()> {
+        ip(&["-n", machine, "address", "delete", SERVER_ADDRESS, "dev", "eth0"])
     }
 }
 

@@ -1,9 +1,9 @@
 //! Tokens across restarts, the guarded resource, and the audit log.
 
-use monolock_chaos::check::Violation;
-use monolock_chaos::history::Audit;
+use monolock_chaos::check::{Violation, check};
+use monolock_chaos::history::{Audit, forget_unheard};
 
-use crate::story::{checked, passes, violation};
+use crate::story::{checked, passes, told, violation};
 
 /// A server grants the token 100, is killed, and the next one grants `token`.
 fn restarted(first: &str, between: &str, second: &str, token: u32) -> String {
@@ -147,4 +147,37 @@ fn a_grant_of_another_lock_is_none() {
          9 server 1 killed",
     );
     assert!(matches!(found, Violation::Unaudited { .. }), "{found}");
+}
+
+#[test]
+fn what_a_server_that_is_cut_off_grants_to_nobody_says_nothing_about_tokens() {
+    // The first server goes on after nobody hears it, and the second one begins with the same number.
+    let alone = |epoch: u32| {
+        format!(
+            "0 server 1 starts
+             1 a asks 1 red
+             2 audit 1 granted red 100
+             2 a granted 1 token=100
+             3 a loses 1
+             9 server {epoch} unreachable
+             9 audit 1 released red 100
+             10 audit 1 granted red 102
+             11 audit 1 released red 102
+             20 server 2 starts
+             30 b asks 1 red
+             40 audit 2 granted red 102
+             40 b granted 1 token=102
+             41 b releases 1
+             42 audit 2 released red 102
+             50 server 1 killed"
+        )
+    };
+    let violations = |epoch: u32| {
+        let (records, mut audits) = told(&alone(epoch));
+        forget_unheard(&records, &mut audits);
+        check(&records, &audits).violations
+    };
+    assert_eq!(violations(1), []);
+    // Where clients could hear it, the number was granted twice.
+    assert!(violations(3).contains(&Violation::TokenTwice { token: 102 }));
 }
