@@ -20,7 +20,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-RENDER = TARGET / "kubernetes-render"
+RENDER = ROOT / "target/kubernetes-render"
 MONOLOCK = TARGET / "debug" / "monolock"
 CHART = ROOT / "deploy/helm/monolock"
 KUSTOMIZE = ROOT / "deploy/kubernetes"
