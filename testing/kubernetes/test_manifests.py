@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -25,6 +26,7 @@ MONOLOCK = TARGET / "debug" / "monolock"
 CHART = ROOT / "deploy/helm/monolock"
 KUSTOMIZE = ROOT / "deploy/kubernetes"
 FULL = CHART / "ci/full-values.yaml"
+POD = ROOT / "testing/kubernetes/pod.yaml"
 
 # The oldest that the chart allows, and a recent one.
 VERSIONS = ["1.29", "1.37"]
@@ -276,12 +278,26 @@ class Sources(unittest.TestCase):
         self.assertEqual(find(kustomized("overlays/monitoring"), "PrometheusRule")["spec"], alerts)
         self.assertEqual(find(charted(FULL), "PrometheusRule")["spec"], alerts)
 
+    def test_the_pod_that_podman_plays_is_that_of_the_base(self):
+        """Where they differ, `python test_manifests.py pod` writes it anew."""
+        self.assertEqual(yaml.safe_load(read(POD)), bare_pod())
+
     def test_the_version_is_the_programs(self):
         version = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
         chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
         self.assertEqual((chart["version"], chart["appVersion"]), (version, version))
         for folder in SAME:
             self.assertEqual(server(kustomized(folder))["image"], f"ghcr.io/monolock-dev/monolock:{version}")
+
+    def test_the_overlay_that_the_manual_shows_is_one(self):
+        page = read(ROOT / "docs/kubernetes.md")
+        shown = next(block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "Kustomization" in block)
+        with tempfile.TemporaryDirectory() as folder:
+            beside = os.path.relpath(KUSTOMIZE / "overlays/monitoring", os.path.realpath(folder))
+            (pathlib.Path(folder) / "kustomization.yaml").write_text(shown.replace("../monitoring", beside))
+            resources = list(yaml.safe_load_all(run(RENDER, "kustomize", folder)))
+        self.assertEqual(environment(resources)["MONOLOCK_MAX_SESSIONS"], "50000")
+        self.assertEqual({it["metadata"]["namespace"] for it in resources}, {"locks"})
 
 
 def plain(resource):
@@ -293,6 +309,17 @@ def plain(resource):
     for container in resource.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
         container.get("env", []).sort(key=lambda variable: variable["name"])
     return resource
+
+
+def bare_pod():
+    """The pod of the base by itself, as `podman kube play` takes it."""
+    template = copy.deepcopy(stateful_set(kustomized("base"))["spec"]["template"])
+    # Accounts and groups of volumes are a cluster's.
+    del template["spec"]["serviceAccountName"]
+    # Podman would ask by curl, in the container, where there is none. The image has a check of its own.
+    del template["spec"]["containers"][0]["livenessProbe"]
+    template["metadata"]["name"] = "monolock"
+    return {"apiVersion": "v1", "kind": "Pod", **template}
 
 
 class Chart(unittest.TestCase):
@@ -422,4 +449,8 @@ class Running(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    if sys.argv[1:] == ["pod"]:
+        note = "# The pod of deploy/kubernetes/base, written by `python test_manifests.py pod`: for `podman kube play`.\n"
+        POD.write_text(note + yaml.safe_dump(bare_pod()))
+    else:
+        unittest.main()
