@@ -1,8 +1,9 @@
-//! What docs/high-availability.md has people install: files that keepalived and HAProxy take, a check that asks the right
+//! What docs/high-availability.md has people install: files that keepalived and `HAProxy` take, a check that asks the right
 //! machine, and a balancer that keeps to one server at a time.
 //!
 //! An address that moves between two servers is the part `failover` of `cargo xtask test`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
@@ -65,6 +66,26 @@ fn the_check_asks_the_server_where_the_address_is_and_nobody_elsewhere() {
     server.server.process.signal(Signal::SIGKILL);
     server.server.process.status();
     assert_eq!((check("127.0.0.1"), check("192.0.2.10")), (1, 0));
+}
+
+#[test]
+fn the_server_takes_the_settings_of_the_drop_in_and_its_grace_is_as_long_as_the_longest_lease() {
+    let text = text("monolock-active.conf");
+    let settings = text.lines().filter_map(|line| line.strip_prefix("Environment=")?.split_once('='));
+    let settings: BTreeMap<&str, &str> = settings.collect();
+    assert_eq!(settings["MONOLOCK_MAX_LEASE"], settings["MONOLOCK_START_GRACE"]);
+    let mut command = monolock([""; 0]);
+    command.envs(&settings);
+    command.env("MONOLOCK_LISTEN_ADDRESS", "127.0.0.1:0").env("MONOLOCK_OPS_LISTEN_ADDRESS", "127.0.0.1:0");
+    let server = Server::start_with(command);
+    // The unit's own token file is taken away.
+    assert_eq!(settings["MONOLOCK_TOKEN_FILE"], "");
+    let mut waiter = server.connect();
+    waiter.acquire("jobs", 10_000);
+    waiter.expect(Frame::Waiting);
+    let mut refused = server.connect();
+    refused.acquire("jobs", 10_001);
+    refused.expect(Frame::Error(0x19));
 }
 
 #[test]
