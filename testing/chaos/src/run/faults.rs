@@ -352,6 +352,8 @@ impl<'a> Faults<'a> {
         let detection = Duration::from_millis(fault.dice / 2 % 400);
         self.world.sleep(detection);
         server.change_machine();
+        // No two clocks are the same: the other machine's is behind by as much as a grace of two seconds allows.
+        server.step_clock(server.clock_offset_s() - 1)?;
         if fault.class == Class::FailoverCrash {
             self.network.take_address(machine)?;
         }

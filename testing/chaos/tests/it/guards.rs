@@ -44,6 +44,13 @@ fn b35_without_a_token_file_they_may_fall_where_the_clock_has_stepped_back() {
 }
 
 #[test]
+fn they_rise_though_the_clock_is_behind_by_less_than_the_grace_without_a_second() {
+    let moved = |behind: &str| restarted("", behind, "grace=3000", 99).replace("40 b", "4000 b");
+    assert!(matches!(violation(&moved("10 clock -2")), Violation::TokensFell { .. }));
+    assert_eq!(passes(&moved("10 clock -3")).coverage.unpromised_restarts, 1);
+}
+
+#[test]
 fn a_server_that_granted_nothing_breaks_no_promise() {
     let found = violation(
         "0 server 1 starts tokens
