@@ -291,7 +291,6 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[GO, PYTHON],
         steps: &[
             BUILD_SERVER,
-            call("go", &["vet", "."], RENDER_FOLDER),
             call("go", &["build", "-o", "../../../target/kubernetes-render", "."], RENDER_FOLDER),
             call("python3", &["-m", "venv", "target/kubernetes"], "."),
             built("kubernetes/bin/python", &["-m", "pip", "install", "--quiet", "kubernetes-validate==1.37.0"], "."),
