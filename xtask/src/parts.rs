@@ -294,11 +294,7 @@ pub(crate) const PARTS: &[Part] = &[
             call("go", &["build", "-o", "../../../target/kubernetes-render", "."], RENDER_FOLDER),
             call("python3", &["-m", "venv", "target/kubernetes"], "."),
             built("kubernetes/bin/python", &["-m", "pip", "install", "--quiet", "kubernetes-validate==1.37.0"], "."),
-            built(
-                "kubernetes/bin/python",
-                &["-m", "unittest", "--quiet", "testing/kubernetes/test_manifests.py"],
-                ".",
-            ),
+            built("kubernetes/bin/python", &["-m", "unittest", "--quiet", "testing/kubernetes/test_manifests.py"], "."),
         ],
     },
     Part {

@@ -1,5 +1,5 @@
-//! What docs/high-availability.md has people install: files that keepalived and `HAProxy` take, a check that asks the right
-//! machine, and a balancer that keeps to one server at a time.
+//! What docs/high-availability.md has people install: files that keepalived and `HAProxy` take, a check that asks the
+//! right machine, and a balancer that keeps to one server at a time.
 //!
 //! An address that moves between two servers is the part `failover` of `cargo xtask test`.
 

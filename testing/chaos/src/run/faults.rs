@@ -331,8 +331,8 @@ impl<'a> Faults<'a> {
     }
 
     /// The server's machine is gone for its clients, with the server or without, and its address is moved to the other
-    /// machine, where a server is started with a grace. A holder is cut off meanwhile: it hears of nothing, and believes
-    /// for as long as it may.
+    /// machine, where a server is started with a grace. A holder is cut off meanwhile: it hears of nothing, and
+    /// believes for as long as it may.
     fn fail_over(&self, fault: &Fault, server: &mut ServerPlace, time: Duration, deaf: Option<&Place>) -> Result<Seen> {
         let rule = Rule { fault: fault.number, from: None, deed: Deed::Drop };
         if let Some(place) = deaf {

@@ -11,7 +11,8 @@ use std::process::Command;
 use crate::run::Result;
 use crate::run::tools::call;
 
-/// The namespaces of the machines on which there may be a server. One of them has the address where clients look for it.
+/// The namespaces of the machines on which there may be a server. One of them has the address where clients look for
+/// it.
 pub(crate) const SERVERS: [&str; 2] = ["server", "standby"];
 
 /// The namespace of those who connect and say nothing.
