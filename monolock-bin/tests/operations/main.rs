@@ -15,6 +15,7 @@ mod support;
 mod access;
 mod clock;
 mod dashboards;
+mod high_availability;
 mod pki;
 mod prometheus;
 mod reload;
