@@ -27,8 +27,8 @@ use crate::witness::Witness;
 
 /// A bound server.
 ///
-/// It lives on the tokio runtime that it is run on, and takes what it needs there: one task for each connection and one
-/// for each shard.
+/// It lives on the tokio runtime that it is run on, and takes what it needs there: one task for each connection, one
+/// for each shard, and one that accepts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -151,12 +151,16 @@ impl Server {
             tasks.spawn(async move { shared.shards.expire(shard).await });
         }
         tasks.spawn(keep_tokens(Arc::clone(&shared)));
-        tokio::select! {
-            never = accept(&listener, reserve, &shared) => match never {},
-            () = shared.stopping.cancelled() => {}
-            () = shared.audit_failed.cancelled() => {}
+        // A task of its own is polled by a thread that polls the sockets too; where this future is polled, by the thread
+        // of `block_on` perhaps, each connection would have to wake that thread first.
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept_until_stopped(listener, reserve, Arc::clone(&shared)));
+        match accepting.join_next().await {
+            Some(Ok(listener)) => close(listener, backlog, reserve, &shared),
+            // It was not aborted, so it has panicked, and this future does the same.
+            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+            None => unreachable!("one task was spawned"),
         }
-        close(listener, backlog, reserve, &shared);
         drop(stop);
         // Each connection bounds its own parting; this bound is for a runtime that is too busy to let it.
         let parting = shared.connections.wait();
@@ -193,6 +197,16 @@ impl Server {
         }
         running.await
     }
+}
+
+/// Gives the listener back when the server is to stop.
+async fn accept_until_stopped(listener: TcpListener, reserve: Reserve, shared: Arc<Shared>) -> TcpListener {
+    tokio::select! {
+        never = accept(&listener, reserve, &shared) => match never {},
+        () = shared.stopping.cancelled() => {}
+        () = shared.audit_failed.cancelled() => {}
+    }
+    listener
 }
 
 /// What the stop may take beyond the io-timeout.

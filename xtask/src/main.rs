@@ -2,6 +2,7 @@
 //!
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
+mod book;
 mod chaos;
 mod deb;
 mod dist;
@@ -69,6 +70,9 @@ enum Task {
     },
     /// Runs the fuzz targets, which needs a nightly toolchain and cargo-fuzz, and prints what came of it.
     Fuzz(fuzz::Fuzz),
+    /// Lets links of the book lead to the repository where they leave it; mdBook calls this.
+    #[command(hide = true)]
+    BookLinks(book::BookLinks),
     /// Builds the container image with podman or docker, of the binary of `cargo xtask dist`.
     Image(image::Image),
     /// Puts the real server and real clients under faults, in network namespaces, and checks what they say happened.
@@ -102,6 +106,7 @@ fn main() -> ExitCode {
         Task::Test { parts, list: false } => test(&parts),
         Task::Mutants(mutants) => mutants.run(),
         Task::Bench { arguments } => ended(bench(&arguments)),
+        Task::BookLinks(links) => ended(links.run()),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Image(image) => ended(image.run()),
         Task::Chaos { arguments } => ended(chaos::chaos(&arguments)),

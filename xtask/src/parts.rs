@@ -71,6 +71,10 @@ const LOGROTATE: Need =
 const SYSTEMD: Need =
     Need { tool: "systemd-analyze", probe: Probe::Program("systemd-analyze"), install: "apt-get install systemd" };
 
+const HAPROXY: Need = Need { tool: "haproxy", probe: Probe::Program("haproxy"), install: "apt-get install haproxy" };
+const KEEPALIVED: Need =
+    Need { tool: "keepalived", probe: Probe::Program("keepalived"), install: "apt-get install keepalived" };
+
 pub(crate) const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
 const PYTHON: Need = Need {
     tool: "python3",
@@ -123,6 +127,7 @@ const BUILD_SUITE: Step = cargo_with(&["build", "--package", "monolock-conforman
 const GO_FOLDER: &str = "clients/go";
 const PYTHON_FOLDER: &str = "clients/python";
 const NODE_FOLDER: &str = "clients/node";
+const RENDER_FOLDER: &str = "testing/kubernetes/render";
 
 pub(crate) const PARTS: &[Part] = &[
     Part {
@@ -178,7 +183,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "operations",
         about: "the server among the tools of those who run it",
-        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, SYSTEMD],
+        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, SYSTEMD, IP, HAPROXY, KEEPALIVED],
         steps: &[cargo_with(&[
             "test",
             "--workspace",
@@ -348,6 +353,33 @@ pub(crate) const PARTS: &[Part] = &[
         about: "ninety seconds of faults on real processes",
         needs: &[NAMESPACES, IP, PACKET_FILTER, GO, PYTHON, NODE],
         steps: &[cargo_with(&["xtask", "chaos", "--minutes", "1.5"])],
+    },
+    Part {
+        name: "failover",
+        about: "an address moves between two real servers under real clients",
+        needs: &[NAMESPACES, IP, PACKET_FILTER, GO, PYTHON, NODE],
+        steps: &[cargo_with(&[
+            "xtask",
+            "chaos",
+            "--minutes",
+            "0.35",
+            "--class",
+            "failover-crash",
+            "--class",
+            "failover-cut",
+        ])],
+    },
+    Part {
+        name: "kubernetes",
+        about: "the manifests and the Helm chart are valid, agree, and fit the server",
+        needs: &[GO, PYTHON],
+        steps: &[
+            BUILD_SERVER,
+            call("go", &["build", "-o", "../../../target/kubernetes-render", "."], RENDER_FOLDER),
+            call("python3", &["-m", "venv", "target/kubernetes"], "."),
+            built("kubernetes/bin/python", &["-m", "pip", "install", "--quiet", "kubernetes-validate==1.37.0"], "."),
+            built("kubernetes/bin/python", &["-m", "unittest", "--quiet", "testing/kubernetes/test_manifests.py"], "."),
+        ],
     },
     Part {
         name: "doctests",

@@ -5,6 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
+#[path = "../it/stage.rs"]
+#[expect(dead_code, reason = "some of it is for the other tests of this crate")]
+mod stage;
 #[path = "../it/support.rs"]
 #[expect(dead_code, reason = "some of it is for the other tests of this crate")]
 mod support;
@@ -12,6 +15,7 @@ mod support;
 mod access;
 mod clock;
 mod dashboards;
+mod high_availability;
 mod pki;
 mod prometheus;
 mod reload;
@@ -19,4 +23,5 @@ mod rotation;
 mod systemd;
 mod tls;
 mod tls_client;
+mod walk_through;
 mod wall_clock;
