@@ -112,9 +112,12 @@ async fn reload(handle: &ServerHandle, mut hang_ups: unix::Signal, manager: &Ser
                         tracing::error!(%error, "not reloaded: the old certificates and access-control list stay");
                     }
                 }
-                manager.reloaded(handle, &outcome).await;
+                manager.reloaded(handle, outcome).await;
             }
-            Err(error) => tracing::error!(%error, "not reloaded"),
+            Err(error) => {
+                tracing::error!(%error, "not reloaded");
+                manager.reloaded(handle, Err(error)).await;
+            }
         }
     }
     std::future::pending().await

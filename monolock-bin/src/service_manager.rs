@@ -6,11 +6,11 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::env;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::process::id;
 use std::time::Duration;
 
-use monolock_net::{Counts, PolicyError, ServerHandle};
+use monolock_net::{Counts, ServerHandle};
 
 use crate::text::counted;
 
@@ -73,8 +73,8 @@ impl ServiceManager {
     }
 
     /// Files were read anew, or could not be.
-    pub(crate) async fn reloaded(&self, handle: &ServerHandle, outcome: &Result<(), PolicyError>) {
-        *self.trouble.borrow_mut() = outcome.as_ref().err().map(ToString::to_string);
+    pub(crate) async fn reloaded(&self, handle: &ServerHandle, outcome: Result<(), impl Display>) {
+        *self.trouble.borrow_mut() = outcome.err().map(|error| error.to_string());
         let status = self.status(handle.counts());
         self.tell(&format!("READY=1\n{status}")).await;
     }
