@@ -29,6 +29,7 @@ mod limits;
 mod metrics;
 mod ops;
 mod outbox;
+mod passed;
 mod policy;
 #[cfg(target_os = "linux")]
 mod process;
@@ -54,7 +55,8 @@ pub use builder::{ServerBuilder, StartError};
 #[cfg(unix)]
 pub use descriptors::raise_descriptor_limit;
 pub use limits::Limits;
+pub use passed::{AdminSocket, SocketPurpose};
 pub use policy::PolicyError;
-pub use server::{AuditFailed, Server, ServerHandle};
+pub use server::{AuditFailed, Counts, Server, ServerHandle};
 pub use tls::{TlsError, TlsFiles};
 pub use token_file::TokenFileError;
