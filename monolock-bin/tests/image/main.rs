@@ -17,6 +17,7 @@ mod wall_clock;
 
 mod compose;
 mod engine;
+mod kubernetes;
 mod page;
 mod running;
 mod systemd;
