@@ -113,11 +113,11 @@ const PODMAN: Need = Need {
         "sh",
         &[
             "-euc",
-            "PATH=$PATH:/usr/sbin; command -v podman podman-compose iptables; command -v runc || command -v crun
+            "PATH=$PATH:/usr/sbin; command -v podman podman-compose catatonit iptables; command -v runc || command -v crun
              test -x /usr/lib/podman/netavark; test -x /usr/lib/podman/aardvark-dns",
         ],
     ),
-    install: "apt-get install podman podman-compose runc netavark aardvark-dns iptables",
+    install: "apt-get install podman podman-compose catatonit runc netavark aardvark-dns iptables",
 };
 
 /// The server that the clients' tests run against.
