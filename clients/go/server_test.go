@@ -331,6 +331,29 @@ func TestQuickstart(t *testing.T) {
 	}
 }
 
+// The page shows the two files of the example, word for word.
+func TestThePageShowsTheQuickstart(t *testing.T) {
+	page, err := os.ReadFile("../../docs/quick-start.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```go\n")[1:]
+	if len(blocks) != 2 {
+		t.Fatalf("%d blocks: main.go, work.go", len(blocks))
+	}
+	for i, file := range []string{"main.go", "work.go"} {
+		source, err := os.ReadFile(filepath.Join("examples", "quickstart", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, program, _ := strings.Cut(string(source), "package main\n")
+		shown, _, _ := strings.Cut(blocks[i], "```")
+		if shown != "package main\n"+program {
+			t.Errorf("the page does not show %s:\n%s", file, shown)
+		}
+	}
+}
+
 // Every Go sample of the README is an example that runs, or stands in the runnable fencing sample.
 func TestREADME(t *testing.T) {
 	read := func(path string) string {

@@ -32,9 +32,12 @@ use crate::value::{
 };
 use crate::watch::WatchArgs;
 
+/// The version, and in parentheses what it was built from and for (`build.rs`).
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MONOLOCK_BUILD"), ")");
+
 /// A small server for named locks, with leases, first-in-first-out queues and fencing tokens.
 #[derive(Debug, Parser)]
-#[command(name = "monolock", version, propagate_version = true, args_override_self = true, max_term_width = 100)]
+#[command(name = "monolock", version = VERSION, propagate_version = true, args_override_self = true, max_term_width = 100)]
 #[command(override_usage = "monolock [OPTIONS]\n       monolock <COMMAND> [OPTIONS]")]
 #[command(
     after_help = "Without a command, monolock serves, with the options above. A flag wins over its variable, the variable over the default."
@@ -51,6 +54,9 @@ pub(crate) enum Command {
     ///
     /// SIGTERM and SIGINT stop the server in order: no new connections, code 01 to every client, and an end within the
     /// io-timeout. A second one ends it at once.
+    ///
+    /// A service manager such as systemd is told of readiness, reloads and the stop (`NOTIFY_SOCKET`). It may pass
+    /// sockets by the names monolock, admin and ops (`LISTEN_FDS`), which win over the flags for these addresses.
     Serve(Box<ServeArgs>),
 
     /// Run a command while holding a lock

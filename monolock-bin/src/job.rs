@@ -59,6 +59,10 @@ impl Job {
             stage.arg("--foreground");
         }
         stage.arg("--").args(command);
+        // Sockets that were passed were passed to this process, and the command is another.
+        for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+            stage.env_remove(variable);
+        }
         stage.env("MONOLOCK_LOCK", name.as_str()).env("MONOLOCK_TOKEN", token.to_string());
         let process = stage.process_group(0).spawn()?;
         Ok(Self { leader: own::pid(&process), ended: None, terminal, children })

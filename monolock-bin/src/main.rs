@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod activation;
 mod admin;
 mod api;
 mod argv;
@@ -27,6 +28,7 @@ mod operations;
 mod own;
 mod run;
 mod serve;
+mod service_manager;
 mod sse;
 mod terminal;
 mod text;

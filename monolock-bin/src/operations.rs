@@ -165,19 +165,11 @@ impl OversightArgs {
     /// # Errors
     /// Two of them do not go together, or a name has no address.
     pub(crate) async fn apply(&self, mut builder: ServerBuilder) -> Result<ServerBuilder, Failure> {
-        let Self { audit_log, audit_failure, admin_listen, admin_token_file, admin_insecure, ops_listen } = self;
+        let Self { audit_log, audit_failure, admin_listen, ops_listen, .. } = self;
         if let Some(sink) = audit_log {
             builder = builder.audit_log(AuditLog { sink: sink.clone(), on_failure: *audit_failure });
         }
-        let access = match (admin_token_file, admin_insecure) {
-            (Some(_), true) => {
-                let sentence = "--admin-token-file and --admin-insecure exclude each other: give one of them";
-                return Err(Failure::new(USAGE, sentence));
-            }
-            (Some(file), false) => AdminAccess::Token(file.clone()),
-            (None, true) => AdminAccess::Insecure,
-            (None, false) => AdminAccess::Local,
-        };
+        let access = self.access()?;
         if let Some(address) = admin_listen {
             let listen = match address {
                 AdminAddress::Tcp(address) => AdminListen::Tcp(address.first("--admin-listen").await?),
@@ -189,6 +181,22 @@ impl OversightArgs {
             builder = builder.ops(address.first("--ops-listen").await?);
         }
         Ok(builder)
+    }
+
+    /// Who may use the admin API.
+    ///
+    /// # Errors
+    /// Two answers to that.
+    pub(crate) fn access(&self) -> Result<AdminAccess, Failure> {
+        match (&self.admin_token_file, self.admin_insecure) {
+            (Some(_), true) => {
+                let sentence = "--admin-token-file and --admin-insecure exclude each other: give one of them";
+                Err(Failure::new(USAGE, sentence))
+            }
+            (Some(file), false) => Ok(AdminAccess::Token(file.clone())),
+            (None, true) => Ok(AdminAccess::Insecure),
+            (None, false) => Ok(AdminAccess::Local),
+        }
     }
 }
 
@@ -242,6 +250,9 @@ pub(crate) fn not_started(error: &StartError, listen: &ListenAddress) -> Failure
                 "cannot serve the ops endpoints on {address}: {error}; choose another address with --ops-listen"
             ),
         ),
+        StartError::Passed(purpose, error) => {
+            Failure::new(USAGE, format_args!("the service manager's socket for {purpose} is of no use: {error}"))
+        }
         StartError::TokenFile(error) => Failure::new(FAILED, format_args!("--token-file {error}")),
         error => Failure::new(FAILED, error),
     }

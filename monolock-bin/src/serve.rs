@@ -2,7 +2,7 @@
 //!
 //! The first SIGTERM or SIGINT begins the controlled stop, which the server bounds by the io-timeout; the second ends
 //! the process on the spot. Signals are heard before the address is taken, so that none is lost from the moment on at
-//! which others can see the server.
+//! which others can see the server. A service manager may pass sockets and is told what happens, where it asks for that.
 
 use std::convert::Infallible;
 use std::io;
@@ -14,36 +14,40 @@ use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::activation::Sockets;
 use crate::cli::ServeArgs;
 use crate::failure::{FAILED, Failure};
 use crate::logging;
 use crate::operations::not_started;
+use crate::service_manager::ServiceManager;
 
 /// Serves until it is told to stop.
 ///
 /// # Errors
 /// It cannot begin, or it was told to stop twice.
 pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    // The variables that pass them are taken away, which is for a process with one thread.
+    let sockets = Sockets::passed()?;
     logging::init(&args.log);
     match raise_descriptor_limit() {
         Ok(limit) => tracing::debug!(limit, "open descriptors"),
         Err(error) => tracing::warn!(%error, "cannot raise the limit of open descriptors"),
     }
     let runtime = Runtime::new().map_err(|error| Failure::new(FAILED, format_args!("cannot start: {error}")))?;
-    let ended = runtime.block_on(run(args));
+    let ended = runtime.block_on(run(args, sockets));
     // A look-up of a name that hangs must not keep the process.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-async fn run(args: &ServeArgs) -> Result<(), Failure> {
+async fn run(args: &ServeArgs, sockets: Sockets) -> Result<(), Failure> {
     let not_heard = |error| Failure::new(FAILED, format_args!("cannot hear signals: {error}"));
     let mut stops = Stops::new().map_err(not_heard)?;
     let hang_ups = unix::signal(SignalKind::hangup()).map_err(not_heard)?;
     // A file that may grow no further is a failed write and not the end of the process, as long as somebody hears the
     // signal.
     let _too_large = unix::signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(not_heard)?;
-    let server = bind(args).await?;
+    let server = bind(args, sockets).await?;
     tracing::info!(address = %server.local_addr(), io_timeout = ?args.io_timeout, version = env!("CARGO_PKG_VERSION"), "listening");
     if let Some(address) = server.admin_addr() {
         tracing::info!(%address, "serving the admin API");
@@ -52,9 +56,13 @@ async fn run(args: &ServeArgs) -> Result<(), Failure> {
         tracing::info!(%address, "serving the ops endpoints");
     }
     let handle = server.handle();
+    let manager = ServiceManager::of_process();
     tokio::select! {
-        stopped = attend(handle.clone(), server.run(), &mut stops) => stopped,
-        never = reload(handle, hang_ups) => match never {},
+        // In this order the server serves before that is said.
+        biased;
+        stopped = attend(handle.clone(), server.run(), &mut stops, &manager) => stopped,
+        never = manager.keep_posted(&handle) => match never {},
+        never = reload(&handle, hang_ups, &manager) => match never {},
     }
 }
 
@@ -63,6 +71,7 @@ async fn attend(
     handle: ServerHandle,
     running: impl Future<Output = Result<(), AuditFailed>>,
     stops: &mut Stops,
+    manager: &ServiceManager,
 ) -> Result<(), Failure> {
     let mut stopping = false;
     let mut running = pin!(running);
@@ -82,33 +91,48 @@ async fn attend(
         tracing::info!(%signal, "stopping: no new connections, and code 01 to every client");
         stopping = true;
         handle.shutdown();
+        manager.stopping();
     }
 }
 
 /// Reads the server's files anew at each hang-up, for ever. Those that come meanwhile are one more.
-async fn reload(handle: ServerHandle, mut hang_ups: unix::Signal) -> Infallible {
+async fn reload(handle: &ServerHandle, mut hang_ups: unix::Signal, manager: &ServiceManager) -> Infallible {
     while hang_ups.recv().await.is_some() {
-        let handle = handle.clone();
+        manager.reloading().await;
+        let reloading = handle.clone();
         // A disk that hangs, or a pipe in a file's place, must not hold up those who serve.
-        let reloaded = tokio::task::spawn_blocking(move || handle.reload());
+        let reloaded = tokio::task::spawn_blocking(move || reloading.reload());
         match reloaded.await {
-            Ok(Ok(())) => {
-                tracing::info!("reloaded: certificates and access-control list; the audit log is opened anew");
+            Ok(outcome) => {
+                match &outcome {
+                    Ok(()) => {
+                        tracing::info!("reloaded: certificates and access-control list; the audit log is opened anew");
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "not reloaded: the old certificates and access-control list stay");
+                    }
+                }
+                manager.reloaded(handle, outcome).await;
             }
-            Ok(Err(error)) => {
-                tracing::error!(%error, "not reloaded: the old certificates and access-control list stay");
+            Err(error) => {
+                tracing::error!(%error, "not reloaded");
+                manager.reloaded(handle, Err(error)).await;
             }
-            Err(error) => tracing::error!(%error, "not reloaded"),
         }
     }
     std::future::pending().await
 }
 
-/// Takes the first address that can be had.
-async fn bind(args: &ServeArgs) -> Result<Server, Failure> {
+/// Takes the sockets that were passed, and else the first address that can be had.
+async fn bind(args: &ServeArgs, sockets: Sockets) -> Result<Server, Failure> {
     let ServeArgs { listen, io_timeout, log: _, security, oversight, limits } = args;
     let builder = security.apply(Server::builder().io_timeout(*io_timeout))?;
     let builder = limits.apply(oversight.apply(builder).await?);
+    let is_passed = sockets.has_locks();
+    let builder = sockets.apply(builder, oversight)?;
+    if is_passed {
+        return builder.bind().map_err(|error| not_started(&error, listen));
+    }
     let not_listening = |error| Failure::new(FAILED, format_args!("cannot look up --listen {listen}: {error}"));
     let addresses = listen.resolve().await.map_err(not_listening)?;
     let mut failure = Failure::new(FAILED, format_args!("--listen {listen}: the name has no address"));

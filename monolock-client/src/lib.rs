@@ -77,6 +77,8 @@ mod dial;
 mod driver;
 mod error;
 mod held;
+#[cfg(all(doctest, feature = "tokio"))]
+mod manual;
 mod resolve;
 mod security;
 mod signal;

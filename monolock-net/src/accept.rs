@@ -60,9 +60,21 @@ pub(crate) async fn accept(listener: &TcpListener, reserve: Reserve, shared: &Ar
     }
 }
 
-/// Closes the listener, but accepts what the kernel has ready for it, as far as descriptors go: a stop tells these
-/// clients too.
-pub(crate) fn close(listener: TcpListener, reserve: Reserve, shared: &Arc<Shared>) {
+/// Whom the connections belong to that the kernel has ready when the server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backlog {
+    /// They end with the socket, which is this server's alone.
+    Own,
+    /// They are for the server that has the socket next.
+    Successor,
+}
+
+/// Closes the listener. What the kernel has ready for it and nobody will serve is accepted, as far as descriptors go: a
+/// stop tells these clients too.
+pub(crate) fn close(listener: TcpListener, backlog: Backlog, reserve: Reserve, shared: &Arc<Shared>) {
+    if backlog == Backlog::Successor {
+        return;
+    }
     // The runtime may not have heard of them yet, so the kernel is asked itself.
     let Ok(listener) = listener.into_std() else { return };
     // It keeps no more of them than it was told.
@@ -79,6 +91,8 @@ pub(crate) fn close(listener: TcpListener, reserve: Reserve, shared: &Arc<Shared
 
 fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     shared.witness().metrics.connections_accepted.inc();
+    // A socket for both families gives IPv4 clients an IPv6 form that nobody knows them by.
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     // A reply of nine bytes must not wait for more. A client that has gone already fails here and at its first read.
     let _ = stream.set_nodelay(true);
     let socket = Socket::new(stream);

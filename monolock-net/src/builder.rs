@@ -1,7 +1,7 @@
 //! How a server is set up: its settings, all of them with defaults, and what can be wrong with them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::accept::BACKLOG;
+use crate::accept::{BACKLOG, Backlog};
 use crate::admin::{self, AdminAccess, AdminListen, AdminSettings};
 use crate::audit::{Audit, AuditLog, AuditSink};
 use crate::clock::Clock;
@@ -25,6 +25,7 @@ use crate::http::{Endpoint, Http, Listener};
 use crate::limits::{Limits, Turnstile};
 use crate::metrics::Metrics;
 use crate::ops;
+use crate::passed::{self, AdminSocket, SocketPurpose};
 use crate::policy::{PolicyError, PolicyFiles};
 use crate::reserve::Reserve;
 use crate::server::Server;
@@ -54,6 +55,15 @@ pub struct ServerBuilder {
     admin: Option<AdminSettings>,
     kept_events: NonZeroUsize,
     ops: Option<SocketAddr>,
+    passed: Passed,
+}
+
+/// Sockets that were opened elsewhere. They take the place of addresses.
+#[derive(Clone, Debug, Default)]
+struct Passed {
+    locks: Option<Arc<StdTcpListener>>,
+    admin: Option<(Arc<AdminSocket>, AdminAccess)>,
+    ops: Option<Arc<StdTcpListener>>,
 }
 
 /// Why a server could not be started.
@@ -80,6 +90,8 @@ pub enum StartError {
     AdminToken(PathBuf, io::Error),
     /// The ops endpoints cannot be listened for there.
     Ops(SocketAddr, io::Error),
+    /// A socket that was passed cannot be used.
+    Passed(SocketPurpose, io::Error),
 }
 
 impl ServerBuilder {
@@ -96,6 +108,7 @@ impl ServerBuilder {
             admin: None,
             kept_events: KEPT_EVENTS,
             ops: None,
+            passed: Passed::default(),
         }
     }
 
@@ -103,6 +116,14 @@ impl ServerBuilder {
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
+        self
+    }
+
+    /// Serves on a socket that listens already, whatever [`listen`](Self::listen) says. A stop leaves what waits in it
+    /// to whoever else has it.
+    #[must_use]
+    pub fn listen_on(mut self, socket: StdTcpListener) -> Self {
+        self.passed.locks = Some(Arc::new(socket));
         self
     }
 
@@ -172,6 +193,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Serves the admin API on a socket that listens already, whatever [`admin`](Self::admin) says. An address other than
+    /// loopback is no place for [`AdminAccess::Local`] here either.
+    #[must_use]
+    pub fn admin_on(mut self, socket: AdminSocket, access: AdminAccess) -> Self {
+        self.passed.admin = Some((Arc::new(socket), access));
+        self
+    }
+
     /// How many events are kept in memory for the readers of the admin API's event stream; 32 768 by default. A reader
     /// that is further behind is dropped. None are kept while nobody reads, and for a minute after.
     #[must_use]
@@ -187,13 +216,32 @@ impl ServerBuilder {
         self
     }
 
+    /// Serves what [`ops`](Self::ops) serves on a socket that listens already.
+    #[must_use]
+    pub fn ops_on(mut self, socket: StdTcpListener) -> Self {
+        self.passed.ops = Some(Arc::new(socket));
+        self
+    }
+
     /// Reads the files and opens the listening sockets. To be called on a tokio runtime.
     ///
     /// # Errors
     /// The first setting that cannot be used.
     pub fn bind(self) -> Result<Server, StartError> {
-        let Self { listen, io_timeout, shards, files, audit, limits, start_grace, token_file, admin, kept_events, ops } =
-            self;
+        let Self {
+            listen,
+            io_timeout,
+            shards,
+            files,
+            audit,
+            limits,
+            start_grace,
+            token_file,
+            admin,
+            kept_events,
+            ops,
+            passed,
+        } = self;
         if io_timeout.is_zero() {
             return Err(StartError::ZeroIoTimeout);
         }
@@ -202,10 +250,20 @@ impl ServerBuilder {
         }
         let policy = files.load().map_err(StartError::Policy)?;
         let token_file = token_file.as_deref().map(TokenFile::open).transpose().map_err(StartError::TokenFile)?;
-        let listener = open_listener(listen).map_err(|error| StartError::Listen(listen, error))?;
-        let local_addr = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
-        let admin = admin.map(open_admin).transpose()?;
-        let ops = ops.map(open_ops).transpose()?;
+        let (local_addr, listener, backlog) = passed.locks.map_or_else(
+            || open_locks(listen),
+            |socket| take(SocketPurpose::Locks, &socket).map(|(address, socket)| (address, socket, Backlog::Successor)),
+        )?;
+        let admin = match passed.admin {
+            Some((socket, access)) => Some(take_admin(&socket, access)?),
+            None => admin.map(open_admin).transpose()?,
+        };
+        let ops = match passed.ops {
+            Some(socket) => {
+                Some(take(SocketPurpose::Ops, &socket).map(|(address, socket)| (address, Listener::Tcp(socket)))?)
+            }
+            None => ops.map(open_ops).transpose()?,
+        };
         let metrics = Metrics::new();
         let audit_failed = CancellationToken::new();
         let start_audit = |log: &AuditLog| {
@@ -256,7 +314,7 @@ impl ServerBuilder {
             }),
             reserve,
         };
-        Ok(Server::new(listener, local_addr, http, shared))
+        Ok(Server::new((listener, backlog), local_addr, http, shared))
     }
 }
 
@@ -278,6 +336,7 @@ impl fmt::Display for StartError {
             ),
             Self::AdminToken(file, error) => write!(f, "cannot use the admin token in {}: {error}", file.display()),
             Self::Ops(address, error) => write!(f, "cannot listen on {address} for health and metrics: {error}"),
+            Self::Passed(purpose, error) => write!(f, "cannot serve {purpose} on the socket that was passed: {error}"),
         }
     }
 }
@@ -290,16 +349,47 @@ impl std::error::Error for StartError {
             | Self::Audit(_, error)
             | Self::Admin(_, error)
             | Self::AdminToken(_, error)
-            | Self::Ops(_, error) => Some(error),
+            | Self::Ops(_, error)
+            | Self::Passed(_, error) => Some(error),
             Self::Policy(error) => Some(error),
             Self::TokenFile(error) => Some(error),
         }
     }
 }
 
+/// Takes a passed socket over, with its address.
+fn take(purpose: SocketPurpose, socket: &StdTcpListener) -> Result<(SocketAddr, TcpListener), StartError> {
+    passed::tcp(socket).map_err(|error| StartError::Passed(purpose, error))
+}
+
+/// Takes the admin API's socket over, with its address and whom it admits.
+fn take_admin(socket: &AdminSocket, access: AdminAccess) -> Result<(AdminListen, Listener, Guard), StartError> {
+    let (listen, listener) = socket.listener().map_err(|error| StartError::Passed(SocketPurpose::Admin, error))?;
+    let guard = guard(&listen, access)?;
+    Ok((listen, listener, guard))
+}
+
 /// Opens the admin API's listener, with its real address and whom it admits.
 fn open_admin(settings: AdminSettings) -> Result<(AdminListen, Listener, Guard), StartError> {
     let AdminSettings { listen, access } = settings;
+    let guard = guard(&listen, access)?;
+    let opened = match &listen {
+        AdminListen::Tcp(address) => open_listener(*address).and_then(|listener| {
+            let address = listener.local_addr()?;
+            Ok((AdminListen::Tcp(address), Listener::Tcp(listener)))
+        }),
+        #[cfg(unix)]
+        AdminListen::Unix(path) => unix_socket::listen(path)
+            .map(|(listener, file)| (listen.clone(), Listener::Unix { listener, _file: Some(file) })),
+    };
+    match opened {
+        Ok((listen, listener)) => Ok((listen, listener, guard)),
+        Err(error) => Err(StartError::Admin(listen, error)),
+    }
+}
+
+/// Whom the admin API admits at an address.
+fn guard(listen: &AdminListen, access: AdminAccess) -> Result<Guard, StartError> {
     let is_open = access == AdminAccess::Local;
     let token = match access {
         AdminAccess::Local | AdminAccess::Insecure => None,
@@ -307,29 +397,22 @@ fn open_admin(settings: AdminSettings) -> Result<(AdminListen, Listener, Guard),
             Some(BearerToken::read(&file).map_err(|error| StartError::AdminToken(file, error))?)
         }
     };
-    match listen {
-        AdminListen::Tcp(address) => {
-            let is_loopback = address.ip().to_canonical().is_loopback();
-            if is_open && !is_loopback {
-                return Err(StartError::OpenAdmin(address));
-            }
-            let open = || {
-                let listener = open_listener(address)?;
-                Ok((AdminListen::Tcp(listener.local_addr()?), Listener::Tcp(listener)))
-            };
-            let (listen, listener) = open().map_err(|error| StartError::Admin(AdminListen::Tcp(address), error))?;
-            let hosts = if is_loopback { Hosts::Loopback } else { Hosts::Any };
-            Ok((listen, listener, Guard { hosts, token }))
-        }
+    let hosts = match listen {
+        AdminListen::Tcp(address) if address.ip().to_canonical().is_loopback() => Hosts::Loopback,
+        AdminListen::Tcp(address) if is_open => return Err(StartError::OpenAdmin(*address)),
+        AdminListen::Tcp(_) => Hosts::Any,
         #[cfg(unix)]
-        AdminListen::Unix(path) => match unix_socket::listen(&path) {
-            Ok((listener, file)) => {
-                let guard = Guard { hosts: Hosts::Any, token };
-                Ok((AdminListen::Unix(path), Listener::Unix { listener, _file: file }, guard))
-            }
-            Err(error) => Err(StartError::Admin(AdminListen::Unix(path), error)),
-        },
-    }
+        AdminListen::Unix(_) => Hosts::Any,
+    };
+    Ok(Guard { hosts, token })
+}
+
+fn open_locks(address: SocketAddr) -> Result<(SocketAddr, TcpListener, Backlog), StartError> {
+    let open = || {
+        let listener = open_listener(address)?;
+        Ok((listener.local_addr()?, listener, Backlog::Own))
+    };
+    open().map_err(|error| StartError::Listen(address, error))
 }
 
 fn open_ops(address: SocketAddr) -> Result<(SocketAddr, Listener), StartError> {

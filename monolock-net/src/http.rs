@@ -75,8 +75,8 @@ pub(crate) enum Listener {
     #[cfg(unix)]
     Unix {
         listener: UnixListener,
-        /// Goes with the listener.
-        _file: SocketFile,
+        /// Goes with the listener, whose it is; that of a passed socket is another's.
+        _file: Option<SocketFile>,
     },
 }
 

@@ -30,6 +30,7 @@ mod metrics;
 mod ops;
 mod outbox;
 mod page;
+mod passed;
 mod policy;
 #[cfg(target_os = "linux")]
 mod process;
@@ -55,7 +56,8 @@ pub use builder::{ServerBuilder, StartError};
 #[cfg(unix)]
 pub use descriptors::raise_descriptor_limit;
 pub use limits::Limits;
+pub use passed::{AdminSocket, SocketPurpose};
 pub use policy::PolicyError;
-pub use server::{AuditFailed, Server, ServerHandle};
+pub use server::{AuditFailed, Counts, Server, ServerHandle};
 pub use tls::{TlsError, TlsFiles};
 pub use token_file::TokenFileError;

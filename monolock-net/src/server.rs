@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::accept::{accept, close};
+use crate::accept::{Backlog, accept, close};
 use crate::admin::AdminListen;
 use crate::builder::ServerBuilder;
 use crate::clock::Clock;
@@ -27,8 +27,8 @@ use crate::witness::Witness;
 
 /// A bound server.
 ///
-/// It lives on the tokio runtime that it is run on, and takes what it needs there: one task for each connection and one
-/// for each shard.
+/// It lives on the tokio runtime that it is run on, and takes what it needs there: one task for each connection, one
+/// for each shard, and one that accepts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,6 +52,7 @@ use crate::witness::Witness;
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
+    backlog: Backlog,
     local_addr: SocketAddr,
     http: Http,
     shared: Arc<Shared>,
@@ -67,14 +68,29 @@ pub struct ServerHandle {
     shared: Arc<Shared>,
 }
 
+/// How much a server has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Locks that somebody claims.
+    pub locks: usize,
+    /// Holders and waiters.
+    pub sessions: usize,
+}
+
 impl Server {
     /// A server on 0.0.0.0:7070 with an io-timeout of 5 seconds, unless told otherwise.
     pub fn builder() -> ServerBuilder {
         ServerBuilder::new()
     }
 
-    pub(crate) const fn new(listener: TcpListener, local_addr: SocketAddr, http: Http, shared: Arc<Shared>) -> Self {
-        Self { listener, local_addr, http, shared }
+    pub(crate) fn new(
+        (listener, backlog): (TcpListener, Backlog),
+        local_addr: SocketAddr,
+        http: Http,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { listener, backlog, local_addr, http, shared }
     }
 
     /// Where clients meet it; the real port, where port 0 was asked for.
@@ -98,7 +114,8 @@ impl Server {
     }
 
     /// Serves until [`ServerHandle::shutdown`], then stops: closes the listener, tells every session `01` and promotes
-    /// nobody by it.
+    /// nobody by it. Connections that nobody has accepted are told the same, or are left to whoever has the socket next
+    /// where the server was given one.
     ///
     /// What is served over HTTP is served from before the first client is accepted until the stop is over.
     ///
@@ -109,20 +126,24 @@ impl Server {
     /// [`AuditFailed`]: nobody asked for the stop; the audit log could not be written, and [`AuditFailure::Exit`](crate::AuditFailure::Exit) was
     /// chosen for that.
     pub async fn run(self) -> Result<(), AuditFailed> {
-        let Self { listener, http: Http { admin, ops, reserve }, shared, .. } = self;
+        let Self { listener, backlog, http: Http { admin, ops, reserve }, shared, .. } = self;
         let over = CancellationToken::new();
         let mut http = JoinSet::new();
         let endpoints = admin.map(|(_, endpoint)| endpoint).into_iter().chain(ops.map(|(_, endpoint)| endpoint));
         for endpoint in endpoints {
             http.spawn(endpoint.serve(over.clone()));
         }
-        let stopped = Self::serve_locks(listener, reserve, shared).await;
+        let stopped = Self::serve_locks((listener, backlog), reserve, shared).await;
         over.cancel();
         while http.join_next().await.is_some() {}
         stopped
     }
 
-    async fn serve_locks(listener: TcpListener, reserve: Reserve, shared: Arc<Shared>) -> Result<(), AuditFailed> {
+    async fn serve_locks(
+        (listener, backlog): (TcpListener, Backlog),
+        reserve: Reserve,
+        shared: Arc<Shared>,
+    ) -> Result<(), AuditFailed> {
         let stop = StopOnDrop(Arc::clone(&shared));
         let mut tasks = JoinSet::new();
         for shard in 0..shared.shards.count() {
@@ -130,12 +151,16 @@ impl Server {
             tasks.spawn(async move { shared.shards.expire(shard).await });
         }
         tasks.spawn(keep_tokens(Arc::clone(&shared)));
-        tokio::select! {
-            never = accept(&listener, reserve, &shared) => match never {},
-            () = shared.stopping.cancelled() => {}
-            () = shared.audit_failed.cancelled() => {}
+        // A task of its own is polled by a thread that polls the sockets too; where this future is polled, by the thread
+        // of `block_on` perhaps, each connection would have to wake that thread first.
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept_until_stopped(listener, reserve, Arc::clone(&shared)));
+        match accepting.join_next().await {
+            Some(Ok(listener)) => close(listener, backlog, reserve, &shared),
+            // It was not aborted, so it has panicked, and this future does the same.
+            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+            None => unreachable!("one task was spawned"),
         }
-        close(listener, reserve, &shared);
         drop(stop);
         // Each connection bounds its own parting; this bound is for a runtime that is too busy to let it.
         let parting = shared.connections.wait();
@@ -174,6 +199,16 @@ impl Server {
     }
 }
 
+/// Gives the listener back when the server is to stop.
+async fn accept_until_stopped(listener: TcpListener, reserve: Reserve, shared: Arc<Shared>) -> TcpListener {
+    tokio::select! {
+        never = accept(&listener, reserve, &shared) => match never {},
+        () = shared.stopping.cancelled() => {}
+        () = shared.audit_failed.cancelled() => {}
+    }
+    listener
+}
+
 /// What the stop may take beyond the io-timeout.
 const STOP_MARGIN: Duration = Duration::from_millis(500);
 
@@ -187,6 +222,12 @@ impl ServerHandle {
     /// Begins the controlled stop; more than once is once.
     pub fn shutdown(&self) {
         self.shared.stopping.cancel();
+    }
+
+    /// Goes through all shards and counts. It returns only while none of them is stuck.
+    pub fn counts(&self) -> Counts {
+        let (locks, sessions) = self.shared.shards.counts();
+        Counts { locks, sessions }
     }
 
     /// Reads certificates, keys, client CA and access-control list anew as one set, and opens the audit log anew. New

@@ -4,6 +4,7 @@
 //! engine calls and pushes into outboxes, never a system call and never a wait. What was pushed is sent right after, by
 //! the task that is here: that is the handover.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -17,8 +18,11 @@ use monolock_core::{
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::outbox::{Farewell, Reply};
-use crate::sync::{Mutex, Notify};
+use crate::sync::{Mutex, Notify, yield_now};
 use crate::witness::{News, Witness};
+
+/// How many connections whose sessions are out of time are closed before others have a turn.
+const CLOSED_PER_TURN: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Shards {
@@ -41,8 +45,8 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 struct Shard {
     state: Mutex<State>,
-    /// Called when a deadline appears that is earlier than the armed one.
-    earlier: Notify,
+    /// Called when a deadline appears that is earlier than the armed one, and when connections are to be seen off.
+    expiry: Notify,
 }
 
 #[derive(Debug)]
@@ -53,6 +57,8 @@ pub(crate) struct State {
     connections: Vec<Option<Arc<Connection>>>,
     /// Whose outbox has got something, in the order of the effects.
     touched: Vec<Arc<Connection>>,
+    /// Whose session is out of time, and whose task has not been told so.
+    expired: VecDeque<Arc<Connection>>,
     /// When the shard's expiry task wakes by itself.
     armed: Timestamp,
     /// What the input that is being taken in has put down so far.
@@ -155,6 +161,8 @@ impl Shards {
         self.witness.note_closing();
         for shard in 0..self.count() {
             self.input(shard, |Turn { now, state, .. }| state.engine.close(now, &mut state.effects));
+            // Nobody may be left to do it.
+            while self.see_off(shard) {}
         }
     }
 
@@ -174,9 +182,33 @@ impl Shards {
                 state.armed = state.next_deadline();
                 state.armed
             });
-            // Either way there is the clock to be asked.
-            self.clock.reach(armed, self.all[shard].earlier.notified()).await;
+            if self.see_off(shard) {
+                yield_now().await;
+            } else {
+                // Either way there is the clock to be asked.
+                self.clock.reach(armed, self.all[shard].expiry.notified()).await;
+            }
         }
+    }
+
+    /// Tells a few connections that their sessions are out of time; says whether there are more.
+    ///
+    /// To close one is work for its task. Thousands whose leases end in one instant would stand before every heartbeat
+    /// that comes meanwhile, so others have their turn between a few and the next few. What they held has passed on
+    /// already.
+    fn see_off(&self, shard: usize) -> bool {
+        let mut state = self.all[shard].state.lock();
+        let few = state.expired.len().min(CLOSED_PER_TURN);
+        let parting: Vec<_> = state.expired.drain(..few).collect();
+        let are_left = !state.expired.is_empty();
+        if !are_left {
+            state.expired.shrink_to(CLOSED_PER_TURN);
+        }
+        drop(state);
+        for connection in parting {
+            connection.flush();
+        }
+        are_left
     }
 
     /// One input to one engine: under the lock what happens in memory, after it what goes to the sockets.
@@ -189,9 +221,9 @@ impl Shards {
         let outcome = input(Turn { now, wall, state: &mut state, witness: &self.witness });
         state.route(wall, &self.witness);
         let deadline = state.next_deadline();
-        if deadline < state.armed {
-            state.armed = deadline;
-            shard.earlier.notify_one();
+        if deadline < state.armed || !state.expired.is_empty() {
+            state.armed = deadline.min(state.armed);
+            shard.expiry.notify_one();
         }
         let touched = std::mem::take(&mut state.touched);
         let news = std::mem::take(&mut state.news);
@@ -250,11 +282,12 @@ impl Shard {
             effects: Effects::new(),
             connections: Vec::new(),
             touched: Vec::new(),
+            expired: VecDeque::new(),
             armed: Timestamp::MAX,
             news: News::None,
             numbering,
         };
-        Self { state: Mutex::new(state), earlier: Notify::new() }
+        Self { state: Mutex::new(state), expiry: Notify::new() }
     }
 }
 
@@ -281,7 +314,7 @@ impl State {
 
     /// Carries each effect to the outbox of its session's connection.
     fn route(&mut self, wall: SystemTime, witness: &Witness) {
-        let Self { effects, connections, touched, news, numbering, .. } = self;
+        let Self { effects, connections, touched, expired, news, numbering, .. } = self;
         for effect in effects.drain() {
             let place = &mut connections[effect.session().index()];
             if let Some(connection) = place {
@@ -291,6 +324,11 @@ impl State {
                 Effect::Granted { token, .. } => push(place.as_ref(), Reply::Acquired(token)),
                 Effect::Queued { .. } => push(place.as_ref(), Reply::Waiting),
                 Effect::Confirmed { standing, .. } => push(place.as_ref(), reply(standing)),
+                Effect::Released { reason: ReleaseReason::Expired, .. }
+                | Effect::Withdrawn { reason: ReleaseReason::Expired, .. } => {
+                    expired.extend(end(place, ReleaseReason::Expired));
+                    None
+                }
                 Effect::Released { reason, .. } | Effect::Withdrawn { reason, .. } => end(place, reason),
             };
             touched.extend(connection);

@@ -18,6 +18,7 @@ pub(crate) use std::sync::mpsc;
 pub(crate) use atomic_waker::AtomicWaker;
 pub(crate) use parking_lot::{Condvar, Mutex};
 pub(crate) use tokio::sync::Notify;
+pub(crate) use tokio::task::yield_now;
 
 /// Starts a thread that nobody waits for.
 ///

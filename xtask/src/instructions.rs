@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::parts::{cargo, run, target};
+use crate::parts::{cargo, output, run, target};
 
 const BASELINE: &str = "testing/instructions/baseline.tsv";
 
@@ -74,17 +74,6 @@ fn compiler() -> Result<String, String> {
     let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or("unknown").to_owned();
     let (library, _) = output(Command::new("getconf").arg("GNU_LIBC_VERSION")).unwrap_or_default();
     Ok(format!("rustc {} {} {}", line("release: "), line("host: "), library.trim()))
-}
-
-fn output(command: &mut Command) -> Result<(String, String), String> {
-    let called = format!("{command:?}");
-    let output = command.output().map_err(|error| format!("cannot start {called}: {error}"))?;
-    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
-    if output.status.success() {
-        Ok((stdout, stderr))
-    } else {
-        Err(format!("{called} ended with {}: {stderr}", output.status))
-    }
 }
 
 /// Instructions by case, and of which compiler's making they are.

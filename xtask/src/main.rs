@@ -2,11 +2,19 @@
 //!
 //! A part is a row of the table in [`parts`]; what CI runs and what a person runs are the same row.
 
+mod book;
 mod chaos;
+mod deb;
+mod dist;
 mod fuzz;
+mod image;
 mod instructions;
 mod mutants;
+mod packages;
 mod parts;
+mod serving;
+#[cfg(test)]
+mod written;
 
 use std::env;
 use std::path::Path;
@@ -62,6 +70,11 @@ enum Task {
     },
     /// Runs the fuzz targets, which needs a nightly toolchain and cargo-fuzz, and prints what came of it.
     Fuzz(fuzz::Fuzz),
+    /// Lets links of the book lead to the repository where they leave it; mdBook calls this.
+    #[command(hide = true)]
+    BookLinks(book::BookLinks),
+    /// Builds the container image with podman or docker, of the binary of `cargo xtask dist`.
+    Image(image::Image),
     /// Puts the real server and real clients under faults, in network namespaces, and checks what they say happened.
     ///
     /// Ten minutes, unless `--minutes` says otherwise. What follows `chaos` is handed to the run; `cargo xtask chaos
@@ -72,6 +85,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Makes what is handed out of a release: a static binary, an archive, an SBOM and checksums.
+    ///
+    /// The archive holds the binary, manual pages, completions and the licences of all that is in it.
+    Dist(dist::Dist),
+    /// Makes the Debian package, of the binary that `dist` makes.
+    Deb(deb::Deb),
+    /// Makes and looks at what goes to the registries of Rust, Go, Node.js and Python; publishes nothing.
+    Packages(packages::Packages),
 }
 
 fn main() -> ExitCode {
@@ -85,8 +106,13 @@ fn main() -> ExitCode {
         Task::Test { parts, list: false } => test(&parts),
         Task::Mutants(mutants) => mutants.run(),
         Task::Bench { arguments } => ended(bench(&arguments)),
+        Task::BookLinks(links) => ended(links.run()),
         Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Image(image) => ended(image.run()),
         Task::Chaos { arguments } => ended(chaos::chaos(&arguments)),
+        Task::Deb(deb) => ended(deb.run()),
+        Task::Packages(packages) => ended(packages.run()),
+        Task::Dist(dist) => ended(dist.run()),
         Task::Instructions { bless } => ended(instructions::instructions(bless)),
     }
 }

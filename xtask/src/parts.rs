@@ -1,9 +1,9 @@
 //! The parts of `cargo xtask test`, one row each, cheapest first.
 
-use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::{env, fs};
 
 /// One check of the repository.
 #[derive(Debug)]
@@ -68,6 +68,12 @@ const PROMTOOL: Need =
     Need { tool: "promtool", probe: Probe::Program("promtool"), install: "apt-get install prometheus" };
 const LOGROTATE: Need =
     Need { tool: "logrotate", probe: Probe::Program("logrotate"), install: "apt-get install logrotate" };
+const SYSTEMD: Need =
+    Need { tool: "systemd-analyze", probe: Probe::Program("systemd-analyze"), install: "apt-get install systemd" };
+
+const HAPROXY: Need = Need { tool: "haproxy", probe: Probe::Program("haproxy"), install: "apt-get install haproxy" };
+const KEEPALIVED: Need =
+    Need { tool: "keepalived", probe: Probe::Program("keepalived"), install: "apt-get install keepalived" };
 
 pub(crate) const GO: Need = Need { tool: "go", probe: Probe::Program("go"), install: "apt-get install golang" };
 const PYTHON: Need = Need {
@@ -92,8 +98,27 @@ const NAMESPACES: Need = Need {
     ),
     install: "sudo -s",
 };
+/// Containers with ports and networks, as a server runs them.
+const ROOT: Need = Need {
+    tool: "a namespace of root's",
+    probe: Probe::Call("unshare", &["--mount", "--net", "--pid", "--fork", "true"]),
+    install: "sudo -s",
+};
+const DPKG: Need = Need { tool: "dpkg", probe: Probe::Program("dpkg"), install: "apt-get install dpkg" };
 const VALGRIND: Need =
     Need { tool: "valgrind", probe: Probe::Program("valgrind"), install: "apt-get install valgrind" };
+const PODMAN: Need = Need {
+    tool: "podman with its networks, and podman-compose",
+    probe: Probe::Call(
+        "sh",
+        &[
+            "-euc",
+            "PATH=$PATH:/usr/sbin; command -v podman podman-compose catatonit iptables; command -v runc || command -v crun
+             test -x /usr/lib/podman/netavark; test -x /usr/lib/podman/aardvark-dns",
+        ],
+    ),
+    install: "apt-get install podman podman-compose catatonit runc netavark aardvark-dns iptables",
+};
 
 const CHROMIUM: Need = Need {
     tool: "chromium",
@@ -109,6 +134,7 @@ const GO_FOLDER: &str = "clients/go";
 const PYTHON_FOLDER: &str = "clients/python";
 const NODE_FOLDER: &str = "clients/node";
 const BROWSER_FOLDER: &str = "testing/browser";
+const RENDER_FOLDER: &str = "testing/kubernetes/render";
 
 pub(crate) const PARTS: &[Part] = &[
     Part {
@@ -164,7 +190,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "operations",
         about: "the server among the tools of those who run it",
-        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE],
+        needs: &[OPENSSL, PROMETHEUS, PROMTOOL, LOGROTATE, SYSTEMD, IP, HAPROXY, KEEPALIVED],
         steps: &[cargo_with(&[
             "test",
             "--workspace",
@@ -174,6 +200,42 @@ pub(crate) const PARTS: &[Part] = &[
             "operations",
             "--locked",
         ])],
+    },
+    Part {
+        name: "image",
+        about: "the container image, built twice and run by podman",
+        needs: &[PODMAN, ROOT, IP, OPENSSL],
+        steps: &[
+            built("debug/xtask", &["dist"], "."),
+            cargo_with(&[
+                "test",
+                "--package",
+                "monolock-bin",
+                "--features",
+                "outside-tools",
+                "--test",
+                "image",
+                "--locked",
+                "--no-run",
+            ]),
+            // Networks, mounts and processes that podman leaves behind go with the namespaces.
+            call(
+                "unshare",
+                &[
+                    "--mount",
+                    "--net",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                    "--mount-proc",
+                    "sh",
+                    "-euc",
+                    "PATH=$PATH:/usr/sbin:/sbin; ip link set lo up; mount -t tmpfs tmpfs /run
+                     cargo test --package monolock-bin --features outside-tools --test image --locked --offline",
+                ],
+                ".",
+            ),
+        ],
     },
     Part {
         name: "mutants",
@@ -277,10 +339,64 @@ pub(crate) const PARTS: &[Part] = &[
         ],
     },
     Part {
+        name: "dist",
+        about: "the static binary and what is handed out with it",
+        needs: &[NAMESPACES, PYTHON],
+        steps: &[
+            cargo_with(&["xtask", "dist", "--check"]),
+            call("python3", &["-m", "venv", "target/sbom"], "."),
+            built(
+                "sbom/bin/python",
+                &["-m", "pip", "install", "--quiet", "cyclonedx-python-lib[json-validation]>=11,<12"],
+                ".",
+            ),
+            built("sbom/bin/python", &["testing/packages/sbom.py", "target/dist"], "."),
+        ],
+    },
+    Part {
+        name: "deb",
+        about: "the Debian package: installed, used and removed",
+        needs: &[ROOT, SYSTEMD, IP, DPKG],
+        steps: &[cargo_with(&["xtask", "deb", "--check"])],
+    },
+    Part {
+        name: "publish",
+        about: "what goes to the registries of each language",
+        needs: &[GO, PYTHON, NODE],
+        steps: &[BUILD_SERVER, cargo_with(&["xtask", "packages"])],
+    },
+    Part {
         name: "chaos",
         about: "ninety seconds of faults on real processes",
         needs: &[NAMESPACES, IP, PACKET_FILTER, GO, PYTHON, NODE],
         steps: &[cargo_with(&["xtask", "chaos", "--minutes", "1.5"])],
+    },
+    Part {
+        name: "failover",
+        about: "an address moves between two real servers under real clients",
+        needs: &[NAMESPACES, IP, PACKET_FILTER, GO, PYTHON, NODE],
+        steps: &[cargo_with(&[
+            "xtask",
+            "chaos",
+            "--minutes",
+            "0.35",
+            "--class",
+            "failover-crash",
+            "--class",
+            "failover-cut",
+        ])],
+    },
+    Part {
+        name: "kubernetes",
+        about: "the manifests and the Helm chart are valid, agree, and fit the server",
+        needs: &[GO, PYTHON],
+        steps: &[
+            BUILD_SERVER,
+            call("go", &["build", "-o", "../../../target/kubernetes-render", "."], RENDER_FOLDER),
+            call("python3", &["-m", "venv", "target/kubernetes"], "."),
+            built("kubernetes/bin/python", &["-m", "pip", "install", "--quiet", "kubernetes-validate==1.37.0"], "."),
+            built("kubernetes/bin/python", &["-m", "unittest", "--quiet", "testing/kubernetes/test_manifests.py"], "."),
+        ],
     },
     Part {
         name: "doctests",
@@ -385,4 +501,39 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
         Ok(status) => Err(format!("{called} ended with {status}")),
         Err(error) => Err(format!("cannot start {called}: {error}")),
     }
+}
+
+/// Runs a command, and tells what it said on stdout and on stderr.
+///
+/// # Errors
+/// What was called, how it ended, and what it said on stderr.
+pub(crate) fn output(command: &mut Command) -> Result<(String, String), String> {
+    let called = format!("{command:?}");
+    let output = command.output().map_err(|error| format!("cannot start {called}: {error}"))?;
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+    if output.status.success() {
+        Ok((stdout, stderr))
+    } else {
+        Err(format!("{called} ended with {}: {stderr}", output.status))
+    }
+}
+
+/// A tool that cargo builds, in this version; it is built where it is not there.
+///
+/// # Errors
+/// What was called and how it ended.
+pub(crate) fn tool(name: &str, version: &str) -> Result<PathBuf, String> {
+    let folder = target().join(format!("tools/{name}-{version}"));
+    let program = folder.join("bin").join(name);
+    if succeeds(Command::new(&program).arg("--version")) {
+        return Ok(program);
+    }
+    // Without the optimiser it is there sooner.
+    let mut install = Command::new(cargo());
+    install.args(["install", name, "--version", version, "--locked", "--debug", "--quiet", "--root"]).arg(&folder);
+    let built = target().join("tools/built");
+    run(install.arg("--target-dir").arg(&built))?;
+    // It is many times the size of the tool, and of no more use. What cannot be removed does no harm.
+    let _ = fs::remove_dir_all(&built);
+    Ok(program)
 }

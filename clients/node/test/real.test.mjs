@@ -97,6 +97,30 @@ test('the samples of the README do what it says', async (t) => {
   }
 });
 
+test('the program of the quick start hands over when it is killed', async (t) => {
+  const { address } = await realServer(t);
+  const page = readFileSync(`${HERE}../../docs/quick-start.md`, 'utf8');
+  const programs = [...page.matchAll(/```js\n(.*?)```/gs)].map(([, code]) => code.replaceAll('127.0.0.1:7070', address));
+  assert.equal(programs.length, 1);
+  const start = () => {
+    const child = spawn(process.execPath, ['--input-type=module', '--eval', programs[0]], {
+      cwd: HERE,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    t.after(() => child.kill('SIGKILL'));
+    return child;
+  };
+  const token = async (child) => {
+    const [line] = await once(child.stdout, 'data');
+    return BigInt(/^working under token (\d+)\n$/.exec(line)[1]);
+  };
+  const first = start();
+  const before = await token(first);
+  const second = start();
+  first.kill('SIGKILL');
+  assert.ok((await token(second)) > before);
+});
+
 test('the sample of fencing shows a stale holder refused', async (t) => {
   const { address } = await realServer(t);
   const { status, stdout, stderr } = await run(['examples/fencing/fencing.mjs', address]);

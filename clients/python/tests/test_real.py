@@ -46,6 +46,29 @@ def test_the_samples_of_the_readme(server: Server, sample: str, printed: str) ->
     assert re.fullmatch(printed, ran.stdout)
 
 
+def test_the_program_of_the_quick_start_hands_over_when_it_is_killed(server: Server) -> None:
+    page = (PACKAGE.parents[1] / "docs" / "quick-start.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE / "src"), "PYTHONWARNINGS": "error"}
+    command = [sys.executable, "-c", program.replace("127.0.0.1:7070", server.address)]
+
+    def start() -> "subprocess.Popen[str]":
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def token(process: "subprocess.Popen[str]") -> int:
+        assert process.stdout is not None
+        said = re.fullmatch(r"working under token (\d+)\n", process.stdout.readline())
+        assert said is not None
+        return int(said[1])
+
+    with start() as first:
+        before = token(first)
+        with start() as second:
+            first.kill()
+            assert token(second) > before
+            second.kill()
+
+
 def test_the_fencing_sample_refuses_a_stale_holder(server: Server) -> None:
     ran = run((PACKAGE / "examples" / "fencing.py").read_text(), server.address)
     assert (ran.returncode, ran.stderr) == (0, "")

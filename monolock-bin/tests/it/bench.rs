@@ -307,7 +307,7 @@ fn more_connections_than_descriptors_are_refused_before_anything_is_done() {
 }
 
 /// An authority, a server of its and a client, as files.
-fn make_certificates(directory: &Path) {
+pub(crate) fn make_certificates(directory: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();

@@ -187,9 +187,14 @@ fn help_names_every_flag_its_variable_and_its_default() {
 }
 
 #[test]
-fn the_version_is_the_programs() {
+fn the_version_is_the_programs_with_commit_and_target() {
     for line in ["--version", "-V", "-version", "serve --version", "run -V"] {
-        let ended = outcome(&mut monolock(words(line)));
-        assert_eq!(ended.stdout, format!("monolock {}\n", env!("CARGO_PKG_VERSION")), "{line}");
+        let said = outcome(&mut monolock(words(line))).stdout;
+        let version = format!("monolock {} (", env!("CARGO_PKG_VERSION"));
+        let build = said.strip_prefix(&version).and_then(|rest| rest.strip_suffix(")\n"));
+        let (commit, target) = build.and_then(|build| build.split_once(", ")).unwrap_or_else(|| panic!("{said:?}"));
+        let is_a_commit = |commit: &str| commit.starts_with(|first: char| first.is_ascii_hexdigit());
+        assert!(commit == "unknown commit" || commit.strip_prefix("commit ").is_some_and(is_a_commit), "{said:?}");
+        assert!(target.starts_with(std::env::consts::ARCH) && target.split('-').count() >= 3, "{said:?}");
     }
 }

@@ -2,19 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::stage::{self, root};
 use crate::support::{Server, http, http_get, logged_address, monolock, outcome, words};
 
-type Names = BTreeSet<String>;
+pub(crate) type Names = BTreeSet<String>;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-fn page(name: &str) -> String {
+pub(crate) fn page(name: &str) -> String {
     fs::read_to_string(root().join("docs").join(name)).unwrap()
 }
 
@@ -22,12 +19,20 @@ fn page(name: &str) -> String {
 fn pages() -> BTreeMap<PathBuf, String> {
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let pages = pages.chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
+    let pages =
+        pages.chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
     pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
+/// What the program is run by, by its path.
+fn deployed() -> BTreeMap<PathBuf, String> {
+    let files = ["Containerfile", "compose.yaml", "systemd/monolock.service", "systemd/monolock.socket"];
+    let paths = files.map(|file| root().join("deploy").join(file)).into_iter();
+    paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
 /// What stands below a heading, down to the next of its rank or above.
-fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+pub(crate) fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("there is no {heading:?}"));
     let rank = heading.find(' ').unwrap();
     let ends = (1..=rank).filter_map(|rank| rest.find(&format!("\n{} ", "#".repeat(rank))));
@@ -35,7 +40,7 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
 }
 
 /// The rows of its tables whose first cell is code, cell by cell, without the marks of code.
-fn rows(text: &str) -> Vec<Vec<String>> {
+pub(crate) fn rows(text: &str) -> Vec<Vec<String>> {
     let rows = text.lines().filter(|line| line.starts_with("| `"));
     let cells = |row: &str| {
         let row = row.trim_matches('|').replace("\\|", "\u{0}");
@@ -59,13 +64,13 @@ fn words_beginning_with(text: &str, start: &str, goes_on: impl Fn(char) -> bool)
 
 /// What a command's help says of its flags: with its value's name, the variable and the default.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Setting {
+pub(crate) struct Setting {
     flag: String,
-    variable: String,
-    default: Option<String>,
+    pub(crate) variable: String,
+    pub(crate) default: Option<String>,
 }
 
-fn settings(command: &str) -> BTreeSet<Setting> {
+pub(crate) fn settings(command: &str) -> BTreeSet<Setting> {
     let help = outcome(&mut monolock(words(command).into_iter().chain(["--help"]))).stdout;
     let mut settings: Vec<Setting> = Vec::new();
     for line in help.lines() {
@@ -119,19 +124,44 @@ fn each_setting_stands_on_the_page_with_its_variable_and_its_default() {
     }
 }
 
+/// Every flag that some command has.
+pub(crate) fn flags() -> Names {
+    let all = COMMANDS.iter().flat_map(|(command, _)| settings(command));
+    let flags = all.map(|setting| words(&setting.flag)[0].to_owned());
+    flags.chain(["--help", "--version"].map(str::to_owned)).collect()
+}
+
+/// The commands of a line for a shell, in words.
+pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
+    let line = if line.trim_start().starts_with('#') { "" } else { line.split(" #").next().unwrap() };
+    let simple = line.split(['|', ';', '&']).map(|command| {
+        let words = words(command).into_iter().map(|word| word.trim_matches(['"', '\'']).to_owned());
+        let is_assignment = |word: &String| {
+            word.split_once('=').is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+        };
+        words.skip_while(is_assignment).collect()
+    });
+    simple.filter(|command: &Vec<String>| !command.is_empty()).collect()
+}
+
 #[test]
 fn no_page_knows_a_flag_or_a_variable_that_is_not_there() {
-    let all: Vec<Setting> = COMMANDS.iter().flat_map(|(command, _)| settings(command)).collect();
-    let mut flags: Names = all.iter().map(|setting| words(&setting.flag)[0].to_owned()).collect();
-    flags.extend(["--help", "--version"].map(str::to_owned));
-    let mut variables: Names = all.into_iter().map(|setting| setting.variable).collect();
+    let flags = flags();
+    let all = COMMANDS.iter().flat_map(|(command, _)| settings(command));
+    let mut variables: Names = all.map(|setting| setting.variable).collect();
     // What `run` tells its command.
     variables.extend(["MONOLOCK_LOCK", "MONOLOCK_TOKEN"].map(str::to_owned));
     // Pages about other programs: those that test this one.
-    let others = ["docs/writing-a-client.md", "docs/testing.md", "CONTRIBUTING.md"].map(|page| root().join(page));
-    for (path, text) in pages().into_iter().filter(|(path, _)| !others.contains(path)) {
+    let others = ["docs/writing-a-client.md", "docs/testing.md", "docs/releasing.md", "CONTRIBUTING.md"]
+        .map(|page| root().join(page));
+    // They have the flags of container engines, and variables of this program.
+    let of_engines = root().join("docs/deployment.md");
+    for (path, text) in pages().into_iter().chain(deployed()).filter(|(path, _)| !others.contains(path)) {
         let written = words_beginning_with(&text, "MONOLOCK_", |c| c.is_ascii_uppercase() || c == '_');
         assert_eq!(written.difference(&variables).collect::<Vec<_>>(), [""; 0], "{}", path.display());
+        if path == of_engines {
+            continue;
+        }
         // In fenced blocks stand the flags of other programs too.
         let spans = text.split('`').filter(|span| span.starts_with("--") && !span.contains('\n'));
         let written: Names =
@@ -220,7 +250,7 @@ fn no_page_knows_a_metric_that_is_not_there() {
 }
 
 /// The names of all test functions in the tree: what stands after an attribute that makes one.
-fn tests() -> Names {
+pub(crate) fn tests() -> Names {
     let mut folders = vec![root()];
     let mut tests = Names::new();
     while let Some(folder) = folders.pop() {
@@ -370,19 +400,32 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
+/// The anchors of a page's headings. A line of a block is none.
+fn anchors(page: &str) -> Names {
+    let is_heading = |inside: &mut bool, line: &str| {
+        *inside ^= line.trim_start().starts_with("```");
+        Some((!*inside && line.starts_with('#')).then(|| anchor(line)))
+    };
+    page.lines().scan(false, |inside, line| is_heading(inside, line)).flatten().collect()
+}
+
 #[test]
 fn links_between_the_pages_lead_somewhere() {
-    let pages = pages();
+    let mut pages = stage::pages();
+    for path in ["CHANGELOG.md", "llms.txt"] {
+        pages.insert(path.to_owned(), fs::read_to_string(root().join(path)).unwrap());
+    }
     for (path, text) in &pages {
+        let here = root().join(path);
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
         for target in targets.filter(|target| !target.contains("://")) {
             let (file, fragment) =
                 target.split_once('#').map_or((target, None), |(file, fragment)| (file, Some(fragment)));
-            let file = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
-            assert!(file.exists(), "{}: {target}", path.display());
+            let file = if file.is_empty() { here.clone() } else { here.parent().unwrap().join(file) };
+            assert!(file.exists(), "{path}: {target}");
             if let Some(fragment) = fragment {
-                let mut headings = pages[&file].lines().filter(|line| line.starts_with('#'));
-                assert!(headings.any(|heading| anchor(heading) == fragment), "{}: {target}", path.display());
+                let anchors = anchors(&fs::read_to_string(file).unwrap());
+                assert!(anchors.contains(fragment), "{path}: {target}; there are {anchors:?}");
             }
         }
     }

@@ -5,14 +5,20 @@
 mod access_list;
 mod audit;
 mod bench;
+mod blocks;
 mod command_line;
 mod demo;
 mod docs;
 mod limits;
+mod manual;
 mod operator;
+mod packages;
 mod restart;
 mod run;
 mod serve;
+#[cfg(target_os = "linux")]
+mod service_manager;
+mod stage;
 mod support;
 mod terminal;
 mod walk_through;

@@ -69,6 +69,16 @@ fn address_of(session: &Session) -> String {
 }
 
 #[test]
+fn a_client_by_ipv4_is_known_by_that_address_on_a_socket_for_both_families_too() {
+    let administered = Administered::start_with("--listen :0");
+    let mut session = Session::connect(([127, 0, 0, 1], administered.server.address.port()).into());
+    session.acquire("jobs", 60_000);
+    session.expect_acquired();
+    let own = session.stream.local_addr().unwrap().to_string();
+    assert_eq!(administered.shown("lock jobs --json")["holder"]["remote_addr"], own.as_str());
+}
+
+#[test]
 fn the_four_questions_of_the_night_have_answers() {
     let administered = Administered::start();
     let server = &administered.server;

@@ -83,7 +83,8 @@ impl Process {
         Self::watch(command.stderr(stderr).spawn().unwrap())
     }
 
-    fn watch(mut child: Child) -> Self {
+    /// A process that was started elsewhere.
+    pub(crate) fn watch(mut child: Child) -> Self {
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().map_or_else(|| channel().1, lines);

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::operator::{Administered, asking};
+use crate::stage::put_program;
 use crate::support::{Ended, Frame, outcome};
 
 /// The blocks of a page in this language.
@@ -17,13 +18,11 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 /// A folder with a `jq` in it, of which the page needs to take one number out of a document.
 fn number_picker() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let jq = folder.path().join("jq");
     let script = "#!/bin/sh\ncase $1 in\n\
                   .holder.token) sed 's/.*\"token\":\\([0-9]*\\).*/\\1/' ;;\n\
                   '.waiters[0].session') sed 's/.*\"waiters\":\\[{[^}]*\"session\":\\([0-9]*\\).*/\\1/' ;;\n\
                   *) echo \"what is $1?\" >&2; exit 1 ;;\nesac\n";
-    fs::write(&jq, script).unwrap();
-    fs::set_permissions(&jq, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    put_program(&folder.path().join("jq"), script);
     folder
 }
 

@@ -175,3 +175,23 @@ fn b20_a_day_in_the_queue_changes_nothing() {
         last = token;
     }
 }
+
+/// More than are closed before others have a turn, on each shard and on one lock.
+const CROWD: usize = 100;
+
+#[test]
+fn leases_that_end_in_one_instant_all_end_and_each_lock_passes_on_in_that_instant() {
+    let server = TestServer::with_time_on_demand(IO_TIMEOUT);
+    let names: Vec<_> = (0..CROWD).map(|number| format!("jobs/{number}")).collect();
+    let mut silent: Vec<_> = names.iter().map(|name| server.holder(name, 1000).0).collect();
+    silent.extend((0..CROWD).map(|_| server.claim("one", 1000)));
+    let mut next: Vec<_> = names.iter().map(|name| server.waiter(name, LONG)).collect();
+    server.advance(Duration::from_secs(1) + MILLISECOND);
+    for waiter in &mut next {
+        waiter.acquired();
+    }
+    for expired in &mut silent {
+        while expired.hear() != Heard::End {}
+    }
+    server.await_connections(CROWD);
+}

@@ -17,6 +17,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::client::{Client, PATIENCE};
 
 const SHARDS: usize = 4;
+/// The server has a task for each shard, and this many beside those of its connections.
+const ACCEPT_TASKS: usize = 1;
 
 /// An io-timeout that no test outlives in real time.
 const LONG_IO_TIMEOUT: Duration = Duration::from_mins(10);
@@ -173,7 +175,7 @@ impl TestServer {
 
     /// How many connections the server has a task for.
     pub(crate) fn connections(&self) -> usize {
-        self.runtime.metrics().num_alive_tasks().saturating_sub(SHARDS)
+        self.runtime.metrics().num_alive_tasks().saturating_sub(SHARDS + ACCEPT_TASKS)
     }
 
     /// Until the server has a task for so many connections.
@@ -181,6 +183,15 @@ impl TestServer {
     pub(crate) fn await_connections(&self, expected: usize) {
         eventually(|| self.connections() == expected);
         assert_eq!(self.connections(), expected, "connections after {PATIENCE:?}");
+    }
+
+    /// Until the server, which has been told to stop and accepts no more, has a task for so many connections: each of
+    /// them is told, and listened to.
+    #[track_caller]
+    pub(crate) fn await_partings(&self, expected: usize) {
+        let partings = || self.runtime.metrics().num_alive_tasks().saturating_sub(SHARDS);
+        eventually(|| partings() == expected);
+        assert_eq!(partings(), expected, "connections that are parted from, after {PATIENCE:?}");
     }
 
     /// Until no task of the server is left, after its stop.

@@ -1,7 +1,7 @@
 //! The controlled stop, and the other one.
 
 use std::io::ErrorKind;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ fn a_stop_returns_within_the_io_timeout_whatever_clients_do() {
     server.advance(io_timeout - Duration::from_millis(100));
     server.handle().shutdown();
     server.advance(Duration::from_millis(50));
-    assert_eq!(server.connections(), 3, "each is told, and listened to");
+    server.await_partings(3);
     server.advance(io_timeout);
     server.await_tasks_gone();
 }
@@ -97,6 +97,34 @@ fn a_stop_tells_those_that_nobody_has_accepted_yet() {
     }
     drop(clients);
     stopping.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_stop_leaves_those_that_nobody_has_accepted_yet_to_who_has_a_passed_socket_next() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let bind = || {
+        let socket = socket.try_clone().unwrap();
+        runtime.block_on(async { Server::builder().listen_on(socket).bind().unwrap() })
+    };
+    let server = bind();
+    assert_eq!(server.local_addr(), socket.local_addr().unwrap());
+    let mut clients: Vec<_> = (0..20).map(|_| Client::connect(server.local_addr())).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.acquire(format!("jobs/{number}"), LONG);
+    }
+    server.handle().shutdown();
+    runtime.block_on(server.run()).unwrap();
+
+    let next = bind();
+    let handle = next.handle();
+    let running = thread::spawn(move || runtime.block_on(next.run()));
+    for client in &mut clients {
+        client.acquired();
+    }
+    handle.shutdown();
+    drop(clients);
+    running.join().unwrap().unwrap();
 }
 
 #[test]

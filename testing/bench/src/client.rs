@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use monolock_core::wire::{ClientFrame, ServerFrame, decode_server};
 use monolock_core::{Lease, LockNameRef};
@@ -16,7 +16,11 @@ use crate::target::Address;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A claim on a lock. Dropped, it is released.
-pub(crate) struct Claim(Box<dyn Stream>);
+pub(crate) struct Claim {
+    stream: Box<dyn Stream>,
+    /// Just before it was sent, on a connection that was there already.
+    pub(crate) sent: Instant,
+}
 
 trait Stream: Read + Write + Send {}
 
@@ -46,16 +50,17 @@ impl Claim {
         let name = LockNameRef::new(name).map_err(io::Error::other)?;
         let mut frame = Vec::new();
         ClientFrame::Acquire { lease, name }.encode(&mut frame);
+        let sent = Instant::now();
         stream.write_all(&frame)?;
         stream.flush()?;
-        Ok(Self(stream))
+        Ok(Self { stream, sent })
     }
 
     pub(crate) fn heartbeat(&mut self) -> io::Result<()> {
         let mut frame = Vec::new();
         ClientFrame::Heartbeat.encode(&mut frame);
-        self.0.write_all(&frame)?;
-        self.0.flush()
+        self.stream.write_all(&frame)?;
+        self.stream.flush()
     }
 
     pub(crate) fn expect_waiting(&mut self) -> io::Result<()> {
@@ -69,10 +74,10 @@ impl Claim {
     /// The next answer: `ACQUIRED`, or else `WAITING`.
     pub(crate) fn is_granted(&mut self) -> io::Result<bool> {
         let mut frame = [0; 9];
-        self.0.read_exact(&mut frame[..1])?;
+        self.stream.read_exact(&mut frame[..1])?;
         match decode_server(&frame[..1]) {
             Ok(Some((ServerFrame::Waiting, _))) => return Ok(false),
-            Ok(None) => self.0.read_exact(&mut frame[1..])?,
+            Ok(None) => self.stream.read_exact(&mut frame[1..])?,
             other => return Err(unexpected("WAITING or ACQUIRED", &format!("{other:?}"))),
         }
         match decode_server(&frame) {

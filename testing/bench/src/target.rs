@@ -199,7 +199,8 @@ pub(crate) fn serve(kind: Kind) -> io::Result<()> {
     raise_descriptor_limit()?;
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    // On a thread that polls the sockets too: a thread of its own would have to be woken for each connection.
+    let serving = runtime.spawn(async move {
         match kind {
             Kind::Echo | Kind::Relay => {
                 let listener = listen(any)?;
@@ -219,7 +220,8 @@ pub(crate) fn serve(kind: Kind) -> io::Result<()> {
             | Kind::MutualTls
             | Kind::OneWorker => run(Server::builder()).await,
         }
-    })
+    });
+    runtime.block_on(serving)?
 }
 
 /// With a queue of connections as long as monolock's.

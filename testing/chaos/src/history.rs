@@ -3,6 +3,8 @@
 //! Every instant is `CLOCK_BOOTTIME` in nanoseconds. All processes run on one machine, so this is true time, whatever
 //! the wall clock is made to say. A stamp always errs to the side on which it claims less: see [`What`].
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 /// One line of a history.
@@ -137,6 +139,11 @@ pub enum What {
         /// Which start.
         epoch: u32,
     },
+    /// No client hears it from now on, and it lives. What it grants after this is known to nobody.
+    Unreachable {
+        /// Which start.
+        epoch: u32,
+    },
     /// It has ended.
     Dead {
         /// Which start.
@@ -256,6 +263,25 @@ impl Audit {
             }
         }
         audit
+    }
+}
+
+/// Takes out of the logs what nobody was told: a server that no client reaches goes on granting to those who were in
+/// its queues. Its tokens may be those of a server that has taken its place, and show nothing.
+pub fn forget_unheard(records: &[Record], audits: &mut [Audit]) {
+    let granted = records.iter().filter_map(|record| {
+        let What::Granted { token, .. } = record.what else { return None };
+        Some(token)
+    });
+    let told: HashSet<u64> = granted.collect();
+    for record in records {
+        let What::Unreachable { epoch } = record.what else { continue };
+        let others = audits.iter().filter(|audit| audit.epoch != epoch).flat_map(|audit| &audit.lines);
+        let others: HashSet<u64> = others.map(|line| line.token).collect();
+        let is_heard = |line: &AuditLine| told.contains(&line.token) && !others.contains(&line.token);
+        if let Some(audit) = audits.iter_mut().find(|audit| audit.epoch == epoch) {
+            audit.lines.retain(is_heard);
+        }
     }
 }
 

@@ -51,6 +51,10 @@ pub enum Class {
     CrashServer,
     /// The server is killed and started again with a grace and a token file.
     CrashGrace,
+    /// The server is killed, and its address goes to another machine, where a server starts with a grace.
+    FailoverCrash,
+    /// The same, and the server lives: its machine's cable is pulled.
+    FailoverCut,
     /// The server's wall clock steps.
     ClockStep,
     /// More connections than the server has descriptors for.
@@ -85,7 +89,7 @@ impl fmt::Display for Target {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::CutBoth,
         Self::CutToServer,
         Self::CutToClient,
@@ -103,6 +107,8 @@ impl Class {
         Self::StopServer,
         Self::CrashServer,
         Self::CrashGrace,
+        Self::FailoverCrash,
+        Self::FailoverCut,
         Self::ClockStep,
         Self::Descriptors,
         Self::MuteCrowd,
@@ -128,6 +134,8 @@ impl Class {
             Self::StopServer => "stop-server",
             Self::CrashServer => "crash-server",
             Self::CrashGrace => "crash-grace",
+            Self::FailoverCrash => "failover-crash",
+            Self::FailoverCut => "failover-cut",
             Self::ClockStep => "clock-step",
             Self::Descriptors => "descriptors",
             Self::MuteCrowd => "mute-crowd",
@@ -146,6 +154,8 @@ impl Class {
             | Self::StopServer
             | Self::CrashServer
             | Self::CrashGrace
+            | Self::FailoverCrash
+            | Self::FailoverCut
             | Self::ClockStep
             | Self::Descriptors
             | Self::MuteCrowd => Target::Server,
@@ -168,7 +178,9 @@ impl Class {
             | Self::PauseServer
             | Self::StopServer
             | Self::CrashServer
-            | Self::CrashGrace => true,
+            | Self::CrashGrace
+            | Self::FailoverCrash
+            | Self::FailoverCut => true,
             Self::Loss | Self::Delay | Self::Dribble | Self::ClockStep | Self::Descriptors | Self::MuteCrowd => false,
         }
     }

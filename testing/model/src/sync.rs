@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+pub(crate) use shuttle::future::yield_now;
 pub(crate) use shuttle::sync::atomic::AtomicBool;
 pub(crate) use shuttle::sync::mpsc;
 use tokio::sync::futures::Notified;

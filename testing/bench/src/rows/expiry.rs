@@ -1,7 +1,7 @@
 //! A holder that says nothing more: how long after its lease the next one has the lock.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use monolock_core::Lease;
 
@@ -27,8 +27,10 @@ fn expire(context: &Context, sheet: &mut Sheet, others: usize) -> io::Result<()>
     let target = Target::start(Kind::Monolock, &context.programs)?;
     let _others = crowd(&target.address, others, Until::Later)?;
     let of = target.kind.name();
-    for _ in 0..context.rounds {
-        let late = (0..context.many(10)).map(|_| expire_one(&target.address)).collect::<io::Result<Vec<_>>>()?;
+    for round in 0..context.rounds {
+        // Each on a lock of its own: the end of the one before may be read after the next one's claim.
+        let late = (0..context.many(10)).map(|number| expire_one(&target.address, &format!("silent/{round}/{number}")));
+        let late = late.collect::<io::Result<Vec<_>>>()?;
         sheet.push("after the lease", "ms", of, median(&late));
         sheet.push("after the lease, the latest of a round", "ms", of, late.iter().copied().fold(0.0, f64::max));
     }
@@ -38,13 +40,12 @@ fn expire(context: &Context, sheet: &mut Sheet, others: usize) -> io::Result<()>
 }
 
 /// In milliseconds, from the sending of the claim: the server's window begins no earlier.
-fn expire_one(address: &Address) -> io::Result<f64> {
+fn expire_one(address: &Address, name: &str) -> io::Result<f64> {
     let lease = Lease::try_from(LEASE).map_err(io::Error::other)?;
-    let start = Instant::now();
-    let mut holder = Claim::make_with(address, "silent", lease)?;
+    let mut holder = Claim::make_with(address, name, lease)?;
     holder.expect_acquired()?;
-    let mut waiter = Claim::make_with(address, "silent", Lease::MAX)?;
+    let mut waiter = Claim::make_with(address, name, Lease::MAX)?;
     waiter.expect_waiting()?;
     waiter.expect_acquired()?;
-    Ok((start.elapsed().as_secs_f64() - LEASE.as_secs_f64()) * 1e3)
+    Ok((holder.sent.elapsed().as_secs_f64() - LEASE.as_secs_f64()) * 1e3)
 }

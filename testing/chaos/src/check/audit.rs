@@ -99,8 +99,10 @@ fn across_restarts(timeline: &Timeline, audits: &[Audit], verdict: &mut Verdict)
     };
     let mut before: Option<(u64, bool)> = None;
     for (&epoch, reign) in &timeline.reigns {
-        // The wall clock at this start against the latest that it had shown while there was a server before.
-        let wall = i128::from(reign.starting) + i128::from(timeline.offset_at(reign.starting)) * SECOND_NS;
+        // The wall clock at this start against the latest that it had shown while there was a server before. Tokens
+        // begin at the whole second of the first grant, which comes after the grace.
+        let grace = (i128::from(reign.grace_ns) - SECOND_NS).max(0);
+        let wall = i128::from(reign.starting) + i128::from(timeline.offset_at(reign.starting)) * SECOND_NS + grace;
         let highest = timeline.steps.iter().map(|(from, _)| *from).chain([0]).filter(|from| *from < reign.starting);
         let highest = highest.map(|from| {
             let until = timeline.steps.iter().map(|(at, _)| *at).find(|at| *at > from).unwrap_or(u64::MAX);

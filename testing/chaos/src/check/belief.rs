@@ -72,10 +72,11 @@ fn in_the_dark(hold: &Hold, (_, last): (u64, u64), timeline: &Timeline, verdict:
     verdict.coverage.dark_holds += usize::from(has_stood);
 }
 
-/// What a dead server had confirmed was sent before its death.
+/// What a dead server had confirmed was sent before its death, or before it was cut off.
 fn after_death(hold: &Hold, (_, last): (u64, u64), timeline: &Timeline, verdict: &mut Verdict) {
     let reign = hold.epoch.and_then(|epoch| timeline.reigns.get(&epoch));
-    let Some((dead, _)) = reign.and_then(|reign| reign.dead) else { return };
+    let silent = reign.and_then(|reign| reign.unreachable.or(reign.dead.map(|(dead, _)| dead)));
+    let Some(dead) = silent else { return };
     let gives_up = dead + hold.patience_ns();
     verdict.coverage.orphaned_holds += usize::from(last > dead);
     if last > gives_up {

@@ -106,6 +106,8 @@ pub struct Reign {
     pub grace_ns: u64,
     /// Whether it kept a token file.
     pub token_file: bool,
+    /// From when on no client heard it, where that was before its death.
+    pub unreachable: Option<u64>,
     /// When its end began.
     pub ending: Option<u64>,
     /// When it had ended, and how.
@@ -209,7 +211,15 @@ impl Timeline {
     fn see_server(&mut self, t: u64, what: &What) {
         if let What::Starting { epoch, grace_ms, token_file } = what {
             let (grace_ns, token_file) = (grace_ms * 1_000_000, *token_file);
-            self.reigns.insert(*epoch, Reign { starting: t, grace_ns, token_file, ending: None, dead: None });
+            self.reigns.insert(
+                *epoch,
+                Reign { starting: t, grace_ns, token_file, unreachable: None, ending: None, dead: None },
+            );
+        }
+        if let What::Unreachable { epoch } = what
+            && let Some(reign) = self.reigns.get_mut(epoch)
+        {
+            reign.unreachable = Some(t);
         }
         if let What::Ending { epoch } = what
             && let Some(reign) = self.reigns.get_mut(epoch)

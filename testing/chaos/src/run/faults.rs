@@ -10,7 +10,7 @@ use monolock_chaos::plan::{Class, Fault, LOCKS, LONGEST_LEASE_MS, Target};
 use crate::run::Result;
 use crate::run::clock::now;
 use crate::run::firewall::{Deed, Firewall, Rule};
-use crate::run::network::{CROWD, Cable, Network, PORT, SERVER, SERVER_IP, inside};
+use crate::run::network::{CROWD, Cable, Network, PORT, SERVER_IP, SERVERS, inside};
 use crate::run::proxy::Mode;
 use crate::run::server::{ServerPlace, Start, wait};
 use crate::run::tools::Tools;
@@ -22,6 +22,9 @@ const SEARCH: Duration = Duration::from_secs(20);
 
 /// How long a holder may take to say that it keeps its lock.
 const WORD: Duration = Duration::from_millis(400);
+
+/// Within how long a client is back that has lost its server: what a connection may take, and the pauses between two.
+const RECONNECT: Duration = Duration::from_millis(2500 + 200 + 60);
 
 /// Who does things to whom.
 pub(crate) struct Faults<'a> {
@@ -83,18 +86,22 @@ impl<'a> Faults<'a> {
     fn inflict(&self, fault: &Fault, place: &Place, holder: &Holder) -> Result<Seen> {
         let number = fault.number;
         let time = Duration::from_millis(holder.lease_ms * fault.percent / 100);
-        let to_server = |deed| (SERVER, Rule { fault: number, from: Some(place.address), deed });
+        // Wherever the server is meanwhile.
+        let to_server = |deed| SERVERS.map(|server| (server, Rule { fault: number, from: Some(place.address), deed }));
         let to_client = |deed| (place.namespace.as_str(), Rule { fault: number, from: None, deed });
         match fault.class {
-            Class::CutBoth => self.filter(fault, place, time, &[to_server(Deed::Drop), to_client(Deed::Drop)]),
-            Class::CutToServer => self.filter(fault, place, time, &[to_server(Deed::Drop)]),
+            Class::CutBoth => {
+                self.filter(fault, place, time, &[&to_server(Deed::Drop)[..], &[to_client(Deed::Drop)]].concat())
+            }
+            Class::CutToServer => self.filter(fault, place, time, &to_server(Deed::Drop)),
             Class::CutToClient => self.filter(fault, place, time, &[to_client(Deed::Drop)]),
             Class::Loss => {
                 let deed = Deed::DropSome(20 + fault.dice % 40);
                 // Long enough for a few heartbeats to be lost.
-                self.filter(fault, place, time.max(Duration::from_secs(2)), &[to_server(deed), to_client(deed)])
+                let rules = [&to_server(deed)[..], &[to_client(deed)]].concat();
+                self.filter(fault, place, time.max(Duration::from_secs(2)), &rules)
             }
-            Class::Reset => self.filter(fault, place, time, &[to_server(Deed::Reset)]),
+            Class::Reset => self.filter(fault, place, time, &to_server(Deed::Reset)),
             Class::LinkDown => {
                 self.network.cable(&place.namespace, Cable::Out)?;
                 let from = now();
@@ -135,6 +142,8 @@ impl<'a> Faults<'a> {
             | Class::StopServer
             | Class::CrashServer
             | Class::CrashGrace
+            | Class::FailoverCrash
+            | Class::FailoverCut
             | Class::ClockStep
             | Class::Descriptors
             | Class::MuteCrowd => Err("that is no fault of a client".to_owned()),
@@ -249,6 +258,7 @@ impl<'a> Faults<'a> {
                 let restart = Start { grace: true, token_file: true, ..Start::default() };
                 self.crash_unheard(fault, server, restart, time, deaf)
             }
+            Class::FailoverCrash | Class::FailoverCut => self.fail_over(fault, server, time, deaf),
             Class::ClockStep => self.step_clock(fault, server),
             Class::Descriptors => {
                 server.stop()?;
@@ -301,7 +311,7 @@ impl<'a> Faults<'a> {
     ) -> Result<Seen> {
         let rules = deaf.map_or_else(Vec::new, |place| {
             let rule = |from| Rule { fault: fault.number, from, deed: Deed::Drop };
-            vec![(SERVER, rule(Some(place.address))), (place.namespace.as_str(), rule(None))]
+            vec![(server.machine(), rule(Some(place.address))), (place.namespace.as_str(), rule(None))]
         });
         for (namespace, rule) in &rules {
             self.firewall.add(namespace, *rule)?;
@@ -318,6 +328,63 @@ impl<'a> Faults<'a> {
             self.dark(Some(place), from, to);
         }
         Ok(Seen { healed: now(), effect: 1 })
+    }
+
+    /// The server's machine is gone for its clients, with the server or without, and its address is moved to the other
+    /// machine, where a server is started with a grace. A holder is cut off meanwhile: it hears of nothing, and
+    /// believes for as long as it may.
+    fn fail_over(&self, fault: &Fault, server: &mut ServerPlace, time: Duration, deaf: Option<&Place>) -> Result<Seen> {
+        let rule = Rule { fault: fault.number, from: None, deed: Deed::Drop };
+        if let Some(place) = deaf {
+            self.firewall.add(&place.namespace, rule)?;
+        }
+        let from = now();
+        let machine = server.machine();
+        // Two servers can have one token file only where one of them is dead.
+        let token_file = fault.class == Class::FailoverCrash && fault.dice.is_multiple_of(2);
+        if fault.class == Class::FailoverCrash {
+            server.crash()?;
+        } else {
+            self.network.cable(machine, Cable::Out)?;
+            server.leave_alone()?;
+        }
+        // Somebody has to find out; the less that takes, the more depends on the grace.
+        let detection = Duration::from_millis(fault.dice / 2 % 400);
+        self.world.sleep(detection);
+        server.change_machine();
+        // No two clocks are the same: the other machine's is behind by as much as a grace of two seconds allows.
+        server.step_clock(server.clock_offset_s() - 1)?;
+        if fault.class == Class::FailoverCrash {
+            self.network.take_address(machine)?;
+        }
+        self.network.give_address(&self.tools.python, server.machine())?;
+        let moved = now();
+        server.start(Start { grace: true, token_file, ..Start::default() })?;
+        let serving = now();
+        self.world.sleep(time.saturating_sub(Duration::from_nanos(now() - from)));
+        let to = now();
+        if let Some(place) = deaf {
+            self.firewall.remove(&place.namespace, fault.number)?;
+            self.dark(Some(place), from, to);
+        }
+        let granted =
+            self.world.wait(PATIENCE, |live| live.granted_locks.values().filter(|at| **at > serving).min().copied());
+        if let Some(granted) = granted {
+            let grace = Duration::from_millis(LONGEST_LEASE_MS);
+            let start = Duration::from_nanos(serving - moved);
+            let first = Duration::from_nanos(granted - moved);
+            println!(
+                "          found out in {detection:.1?}, first grant {first:.1?} after the address had moved; \
+                 at most {:.1?}: start {start:.1?}, the later of grace {grace:.1?} and reconnect {RECONNECT:.1?}",
+                start + grace.max(RECONNECT)
+            );
+        }
+        if fault.class == Class::FailoverCut {
+            server.end_the_one_alone()?;
+            self.network.take_address(machine)?;
+            self.network.cable(machine, Cable::In)?;
+        }
+        Ok(Seen { healed: to, effect: 1 })
     }
 
     /// The wall clock jumps about, and comes to rest no earlier than it had ever been.

@@ -83,7 +83,8 @@ fn judge(folder: &Path, classes: &[Class], rounds: u32) -> Result<Judgement> {
         let text = fs::read_to_string(folder.join(format!("audit-{epoch}.jsonl"))).unwrap_or_default();
         Audit::parse(epoch, &text)
     });
-    let audits: Vec<_> = audits.collect();
+    let mut audits: Vec<_> = audits.collect();
+    history::forget_unheard(&records, &mut audits);
     let timeline = Timeline::new(&records, &audits, &mut Vec::new());
     let tally = Tally::new(&records, &timeline, classes);
     let verdict = check(&records, &audits);

@@ -1,4 +1,5 @@
-//! One switch, and on it the server, a crowd and every client, each in a network namespace of its own.
+//! One switch, and on it the server, the machine that may take its place, a crowd and every client, each in a network
+//! namespace of its own.
 //!
 //! All of it lies in the network namespace of the run, which goes with its last process.
 
@@ -10,8 +11,9 @@ use std::process::Command;
 use crate::run::Result;
 use crate::run::tools::call;
 
-/// The namespace of the server.
-pub(crate) const SERVER: &str = "server";
+/// The namespaces of the machines on which there may be a server. One of them has the address where clients look for
+/// it.
+pub(crate) const SERVERS: [&str; 2] = ["server", "standby"];
 
 /// The namespace of those who connect and say nothing.
 pub(crate) const CROWD: &str = "crowd";
@@ -25,10 +27,27 @@ pub(crate) const PORT: u16 = 7070;
 /// Where the harness itself is: the proxy listens there.
 pub(crate) const HARNESS_IP: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 1);
 
-/// Where the server is.
+/// Where clients look for the server.
 pub(crate) const SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 2);
 
+/// [`SERVER_IP`], as it is given to a machine.
+const SERVER_ADDRESS: &str = "10.213.0.2/32";
+
 const CROWD_IP: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 3);
+
+/// What the machines of [`SERVERS`] are called for themselves.
+const MACHINE_IPS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 213, 0, 4), Ipv4Addr::new(10, 213, 0, 5)];
+
+/// Tells a network, from the namespace that it runs in, that an address is there: as those do who move one.
+const ANNOUNCE: &str = "
+import socket, sys
+address = socket.inet_aton(sys.argv[1])
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as packets:
+    packets.bind(('eth0', 0x0806))
+    own, everybody = packets.getsockname()[4], bytes([255] * 6)
+    request = bytes.fromhex('0001080006040001')
+    packets.send(everybody + own + bytes.fromhex('0806') + request + own + address + everybody + address)
+";
 
 /// The network.
 #[derive(Debug)]
@@ -43,7 +62,10 @@ impl Network {
         ip(&["link", "add", "switch", "type", "bridge"])?;
         ip(&["address", "add", &format!("{HARNESS_IP}/24"), "dev", "switch"])?;
         ip(&["link", "set", "switch", "up"])?;
-        plug_in(SERVER, SERVER_IP)?;
+        for (server, address) in SERVERS.iter().zip(MACHINE_IPS) {
+            plug_in(server, address)?;
+        }
+        ip(&["-n", SERVERS[0], "address", "add", SERVER_ADDRESS, "dev", "eth0"])?;
         plug_in(CROWD, CROWD_IP)?;
         Ok(Self)
     }
@@ -61,6 +83,19 @@ impl Network {
     #[expect(clippy::unused_self, reason = "a cable is of a network that is there")]
     pub(crate) fn cable(&self, namespace: &str, state: Cable) -> Result<()> {
         ip(&["link", "set", &port(namespace), if state == Cable::In { "up" } else { "down" }])
+    }
+
+    /// Gives the server's address to a machine, and tells everybody.
+    #[expect(clippy::unused_self, reason = "an address is of a network that is there")]
+    pub(crate) fn give_address(&self, python: &str, machine: &str) -> Result<()> {
+        ip(&["-n", machine, "address", "add", SERVER_ADDRESS, "dev", "eth0"])?;
+        call(inside(machine, python).args(["-c", ANNOUNCE, &SERVER_IP.to_string()]), "").map(drop)
+    }
+
+    /// Takes it from a machine.
+    #[expect(clippy::unused_self, reason = "an address is of a network that is there")]
+    pub(crate) fn take_address(&self, machine: &str) -> Result<()> {
+        ip(&["-n", machine, "address", "delete", SERVER_ADDRESS, "dev", "eth0"])
     }
 }
 

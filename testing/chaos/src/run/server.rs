@@ -16,14 +16,11 @@ use nix::unistd::Pid;
 use crate::run::Result;
 use crate::run::clock::now;
 use crate::run::http;
-use crate::run::network::{PORT, SERVER, SERVER_IP, inside};
+use crate::run::network::{PORT, SERVER_IP, SERVERS, inside};
 use crate::run::tools::Tools;
 use crate::run::world::{PATIENCE, World};
 
 const OPS_PORT: u16 = 7072;
-
-/// The path of a socket has to be short, and /run is the run's own.
-const ADMIN_SOCKET: &str = "/run/monolock-admin.sock";
 
 /// The first frame and a write that nobody reads may take so long.
 const IO_TIMEOUT: &str = "1500ms";
@@ -51,7 +48,7 @@ pub(crate) struct Measured {
     memory_kib: u64,
 }
 
-/// Where the one server is at a time.
+/// Where the one server is at a time that clients reach.
 #[derive(Debug)]
 pub(crate) struct ServerPlace {
     program: PathBuf,
@@ -60,6 +57,10 @@ pub(crate) struct ServerPlace {
     world: Arc<World>,
     epoch: u32,
     running: Option<Child>,
+    /// Which of the machines it is on.
+    machine: usize,
+    /// The start that lives on a machine which nobody reaches.
+    cut_off: Option<(u32, Child)>,
     offset_s: i64,
     /// How many starts in a row had the token file: each may have begun an hour later than the one before.
     starts_with_file: i64,
@@ -75,6 +76,8 @@ impl ServerPlace {
             world,
             epoch: 0,
             running: None,
+            machine: 0,
+            cut_off: None,
             offset_s: 0,
             starts_with_file: 0,
         }
@@ -97,13 +100,13 @@ impl ServerPlace {
         let log = self.folder.join(format!("server-{epoch}.log"));
         let stderr = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         let limit = descriptors.map_or_else(String::new, |count| format!("ulimit -n {count}; "));
-        let mut command = inside(SERVER, "sh");
+        let mut command = inside(self.machine(), "sh");
         command.arg("-c").arg(format!("{limit}exec \"$@\"")).args(["sh", "env"]);
         command.arg(format!("LD_PRELOAD={}", self.wall_clock.display()));
         command.arg(format!("WALL_CLOCK={}", self.folder.join("clock").display())).arg(&self.program);
         command.args(["--listen", &format!("{SERVER_IP}:{PORT}"), "--io-timeout", IO_TIMEOUT]);
         command.args(["--ops-listen", &format!("{SERVER_IP}:{OPS_PORT}")]);
-        command.args(["--admin-listen", &format!("unix:{ADMIN_SOCKET}")]);
+        command.args(["--admin-listen", &format!("unix:{}", self.admin_socket().display())]);
         command.arg("--audit-log").arg(self.folder.join(format!("audit-{epoch}.jsonl")));
         command.args(["--max-lease", &format!("{LONGEST_LEASE_MS}ms"), "--start-grace", &format!("{grace_ms}ms")]);
         if token_file {
@@ -141,10 +144,13 @@ impl ServerPlace {
 
     fn end(&mut self, signal: Signal) -> Result<()> {
         self.check()?;
-        let epoch = self.epoch;
+        let Some(child) = self.running.take() else { return Err("there is no server".to_owned()) };
+        self.end_of(self.epoch, child, signal)
+    }
+
+    fn end_of(&self, epoch: u32, mut child: Child, signal: Signal) -> Result<()> {
         self.world.note(What::Ending { epoch });
-        self.signal(signal)?;
-        let Some(mut child) = self.running.take() else { return Err("there is no server".to_owned()) };
+        send(signal, pid_of(&child)?)?;
         let status = wait(&mut child).ok_or("the server does not end")?;
         let how = if signal == Signal::SIGKILL {
             Death::Killed
@@ -155,6 +161,35 @@ impl ServerPlace {
         };
         self.world.note(What::Dead { epoch, how });
         Ok(())
+    }
+
+    /// The next start is on the other machine.
+    pub(crate) const fn change_machine(&mut self) {
+        self.machine = 1 - self.machine;
+    }
+
+    /// The machine on which the server is, or will be started.
+    pub(crate) const fn machine(&self) -> &'static str {
+        SERVERS[self.machine]
+    }
+
+    /// The server's machine was cut off: it lives on, and there is room for another.
+    pub(crate) fn leave_alone(&mut self) -> Result<()> {
+        self.check()?;
+        self.world.note(What::Unreachable { epoch: self.epoch });
+        self.cut_off = self.running.take().map(|child| (self.epoch, child));
+        Ok(())
+    }
+
+    /// Kills the server that was left alone, where there is one.
+    pub(crate) fn end_the_one_alone(&mut self) -> Result<()> {
+        let Some((epoch, child)) = self.cut_off.take() else { return Ok(()) };
+        self.end_of(epoch, child, Signal::SIGKILL)
+    }
+
+    /// The path of a socket has to be short, and /run is the run's own.
+    fn admin_socket(&self) -> PathBuf {
+        format!("/run/{}.sock", self.machine()).into()
     }
 
     /// Looks whether it has ended by itself.
@@ -217,9 +252,8 @@ impl ServerPlace {
     }
 
     /// Locks and sessions, as the admin API says.
-    #[expect(clippy::unused_self, reason = "the counts are those of a server that is there")]
     pub(crate) fn counts(&self) -> Result<(u64, u64)> {
-        let info = http::get_unix(Path::new(ADMIN_SOCKET), "/api/info")?;
+        let info = http::get_unix(&self.admin_socket(), "/api/info")?;
         let info: serde_json::Value = serde_json::from_str(&info).map_err(|error| format!("/api/info: {error}"))?;
         let count = |name: &str| info[name].as_u64().ok_or_else(|| format!("/api/info says no {name}"));
         Ok((count("locks")?, count("sessions")?))
@@ -268,14 +302,20 @@ impl ServerPlace {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = self.pid()?;
-        kill(Pid::from_raw(pid), signal).map_err(|error| format!("{signal} to the server: {error}"))
+        send(signal, self.pid()?)
     }
 
     fn pid(&self) -> Result<i32> {
-        let child = self.running.as_ref().ok_or("there is no server")?;
-        i32::try_from(child.id()).map_err(|error| error.to_string())
+        pid_of(self.running.as_ref().ok_or("there is no server")?)
     }
+}
+
+fn pid_of(child: &Child) -> Result<i32> {
+    i32::try_from(child.id()).map_err(|error| error.to_string())
+}
+
+fn send(signal: Signal, pid: i32) -> Result<()> {
+    kill(Pid::from_raw(pid), signal).map_err(|error| format!("{signal} to the server: {error}"))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]

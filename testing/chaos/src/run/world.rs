@@ -182,6 +182,7 @@ impl Live {
             | What::Starting { .. }
             | What::Serving { .. }
             | What::Ending { .. }
+            | What::Unreachable { .. }
             | What::Dead { .. }
             | What::Stepped { .. }
             | What::Injected { .. }

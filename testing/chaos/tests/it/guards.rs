@@ -1,9 +1,9 @@
 //! Tokens across restarts, the guarded resource, and the audit log.
 
-use monolock_chaos::check::Violation;
-use monolock_chaos::history::Audit;
+use monolock_chaos::check::{Violation, check};
+use monolock_chaos::history::{Audit, forget_unheard};
 
-use crate::story::{checked, passes, violation};
+use crate::story::{checked, passes, told, violation};
 
 /// A server grants the token 100, is killed, and the next one grants `token`.
 fn restarted(first: &str, between: &str, second: &str, token: u32) -> String {
@@ -41,6 +41,13 @@ fn b35_without_a_token_file_they_may_fall_where_the_clock_has_stepped_back() {
     // Forward and back: it is where it has been.
     let there_and_back = "10 clock 3600\n 11 clock 0";
     assert_eq!(passes(&restarted("", there_and_back, "", 99)).coverage.unpromised_restarts, 1);
+}
+
+#[test]
+fn they_rise_though_the_clock_is_behind_by_less_than_the_grace_without_a_second() {
+    let moved = |behind: &str| restarted("", behind, "grace=3000", 99).replace("40 b", "4000 b");
+    assert!(matches!(violation(&moved("10 clock -2")), Violation::TokensFell { .. }));
+    assert_eq!(passes(&moved("10 clock -3")).coverage.unpromised_restarts, 1);
 }
 
 #[test]
@@ -147,4 +154,37 @@ fn a_grant_of_another_lock_is_none() {
          9 server 1 killed",
     );
     assert!(matches!(found, Violation::Unaudited { .. }), "{found}");
+}
+
+#[test]
+fn what_a_server_that_is_cut_off_grants_to_nobody_says_nothing_about_tokens() {
+    // The first server goes on after nobody hears it, and the second one begins with the same number.
+    let alone = |epoch: u32| {
+        format!(
+            "0 server 1 starts
+             1 a asks 1 red
+             2 audit 1 granted red 100
+             2 a granted 1 token=100
+             3 a loses 1
+             9 server {epoch} unreachable
+             9 audit 1 released red 100
+             10 audit 1 granted red 102
+             11 audit 1 released red 102
+             20 server 2 starts
+             30 b asks 1 red
+             40 audit 2 granted red 102
+             40 b granted 1 token=102
+             41 b releases 1
+             42 audit 2 released red 102
+             50 server 1 killed"
+        )
+    };
+    let violations = |epoch: u32| {
+        let (records, mut audits) = told(&alone(epoch));
+        forget_unheard(&records, &mut audits);
+        check(&records, &audits).violations
+    };
+    assert_eq!(violations(1), []);
+    // Where clients could hear it, the number was granted twice.
+    assert!(violations(3).contains(&Violation::TokenTwice { token: 102 }));
 }

@@ -2,7 +2,7 @@
 
 use monolock_chaos::check::Violation;
 
-use crate::story::{passes, violation};
+use crate::story::{checked, passes, violation};
 
 #[test]
 fn a_handover_is_no_overlap() {
@@ -192,4 +192,44 @@ fn a_history_without_sense_is_none() {
         let found = crate::story::checked(&format!("0 server 1 starts\n{broken}")).violations;
         assert!(matches!(found[..], [Violation::Senseless { .. }]), "{broken}: {found:?}");
     }
+}
+
+#[test]
+fn whom_a_server_that_is_cut_off_had_told_gives_up_as_if_it_were_dead() {
+    let story = |last: u64| {
+        format!(
+            "0 server 1 starts
+             1 a asks 1 red lease=1000
+             2 a granted 1 token=7
+             3 a believes 1
+             100 server 1 unreachable
+             {last} a believes 1
+             5000 server 1 killed"
+        )
+    };
+    assert_eq!(passes(&story(899)).coverage.orphaned_holds, 1);
+    assert!(matches!(violation(&story(901)), Violation::BelievedAfterDeath { .. }));
+}
+
+#[test]
+fn two_believe_at_once_where_a_second_server_grants_before_its_grace_could_have_done_its_work() {
+    let story = |grace: u64| {
+        format!(
+            "0 server 1 starts
+             1 a asks 1 red lease=1000
+             2 a granted 1 token=7
+             3 a believes 1
+             100 server 1 unreachable
+             101 server 2 starts grace={grace}
+             800 a believes 1
+             102 b asks 1 red lease=1000
+             700 b granted 1 token=8
+             701 b believes 1
+             900 b believes 1
+             5000 server 1 killed"
+        )
+    };
+    assert_eq!(passes(&story(500)).coverage.tolerated_overlaps, 1);
+    let found = checked(&story(1000)).violations;
+    assert!(found.iter().any(|found| matches!(found, Violation::OverlapDespiteGrace { .. })), "{found:?}");
 }

@@ -9,6 +9,7 @@
 //! 30   a releases 1                           or: a loses 1
 //! 40   dark a 40..900                         or: dark all 40..900
 //! 50   server 1 killed                        or: stopped, dies
+//! 55   server 1 unreachable
 //! 60   clock -3600
 //! 70   audit 1 granted red 7                  without such lines each grant has its two
 //! ```
@@ -77,6 +78,7 @@ impl Teller {
                 let (grace_ms, token_file) = (option("grace").unwrap_or(0), words.contains(&"tokens"));
                 What::Starting { epoch: self.epoch, grace_ms, token_file }
             }
+            ["server", epoch, "unreachable"] => What::Unreachable { epoch: epoch.parse().unwrap() },
             ["server", epoch, how] => {
                 let epoch = epoch.parse().unwrap();
                 self.records.push(Record { t, what: What::Ending { epoch } });

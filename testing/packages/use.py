@@ -1,0 +1,16 @@
+"""Uses the installed package as somebody does who has nothing else: a lock is held, and taken by nobody else meanwhile."""
+
+import sys
+from datetime import timedelta
+
+import monolock
+
+client = monolock.Client(sys.argv[1])
+with client.lock("nightly-import", lease=timedelta(seconds=2)) as lock:
+    assert lock.token > 0
+    try:
+        client.try_acquire("nightly-import", lease=timedelta(seconds=2))
+    except monolock.ContendedError:
+        print(f"held with token {lock.token}, from {monolock.__file__}")
+    else:
+        sys.exit("two hold one lock")
