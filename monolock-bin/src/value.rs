@@ -146,6 +146,12 @@ pub(crate) fn lock_name(text: &str) -> Result<LockName, String> {
 }
 
 /// Where a server is to be met: `host:port` or `[v6]:port`, as the client takes it.
+/// What a name begins with that ends in the 15 digits of a number.
+pub(crate) fn name_prefix(text: &str) -> Result<String, String> {
+    const MOST: usize = MAX_NAME_BYTES - 15;
+    if text.len() > MOST { Err(format!("must be at most {MOST} bytes long")) } else { Ok(text.to_owned()) }
+}
+
 pub(crate) fn server_address(text: &str) -> Result<String, String> {
     match listen_address(text) {
         Ok(ListenAddress { host: Some(_), port: 1.. }) => Ok(text.to_owned()),

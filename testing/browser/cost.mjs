@@ -7,13 +7,12 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import http from "node:http";
-import net from "node:net";
 import path from "node:path";
 import test from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 
 process.env.MONOLOCK ??= path.resolve(import.meta.dirname, "../../", process.env.CARGO_TARGET_DIR ?? "target", "release/monolock");
-const { Page, Server, acquire, bench } = await import("./support.mjs");
+const { Page, Server, bench } = await import("./support.mjs");
 
 const LOCKS = 15_000;
 const GRANTS_A_SECOND = 1000;
@@ -42,22 +41,11 @@ async function read(server) {
   return reader;
 }
 
-/** A client that claims a free lock and lets go of it, so many times a second; a call ends it. */
+/** Clients that claim free locks and let go of them, so many times a second; a call ends them. */
 function load(server) {
-  const start = performance.now();
-  let begun = 0;
-  const timer = setInterval(() => {
-    // What this process cannot keep up with is left out: the rate is told with the result.
-    begun = Math.max(begun, Math.floor(((performance.now() - start) * GRANTS_A_SECOND) / 1000) - GRANTS_A_SECOND / 2);
-    for (const due = ((performance.now() - start) * GRANTS_A_SECOND) / 1000; begun < due; begun++) {
-      const socket = net.connect(server.port, "127.0.0.1");
-      socket.on("error", () => {});
-      // A reset keeps no port.
-      socket.once("data", () => socket.resetAndDestroy());
-      socket.write(acquire(`load/${begun % 500}`, 60_000));
-    }
-  }, 5);
-  return () => clearInterval(timer);
+  const clients = ["--connections", "20", "--prefix", "load/", "--rate", String(GRANTS_A_SECOND), "--threads", "1"];
+  const process = bench(server, "cycle", ...clients, "--duration", `${SECONDS + 60}s`);
+  return () => process.kill("SIGKILL");
 }
 
 /** Processor time in a window under the load, in per cent of one core, and grants a second. */

@@ -113,8 +113,8 @@ const PODMAN: Need = Need {
         "sh",
         &[
             "-euc",
-            "PATH=$PATH:/usr/sbin; command -v podman podman-compose catatonit iptables; command -v runc || command -v crun
-             test -x /usr/lib/podman/netavark; test -x /usr/lib/podman/aardvark-dns",
+            "PATH=$PATH:/usr/sbin; for tool in podman podman-compose catatonit iptables; do command -v $tool; done
+             command -v runc || command -v crun; test -x /usr/lib/podman/netavark; test -x /usr/lib/podman/aardvark-dns",
         ],
     ),
     install: "apt-get install podman podman-compose catatonit runc netavark aardvark-dns iptables",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use monolock_core::Lease;
 
-use crate::value::{Checked, count, file, lease, positive_duration, server_address, switch};
+use crate::value::{Checked, count, file, lease, name_prefix, positive_duration, server_address, switch};
 
 /// Settings of `bench`.
 #[derive(Args, Debug)]
@@ -30,6 +30,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, env = "MONOLOCK_BENCH_LOCKS", hide_env_values = true, value_name = "COUNT")]
     #[arg(value_parser = Checked(count))]
     pub(crate) locks: Option<NonZeroUsize>,
+
+    /// What the names of the locks begin with; 15 digits follow, so two runs with one prefix meet at the same locks
+    #[arg(long, env = "MONOLOCK_BENCH_PREFIX", hide_env_values = true, value_name = "PREFIX")]
+    #[arg(default_value = "monolock-bench/", value_parser = Checked(name_prefix))]
+    pub(crate) prefix: String,
 
     /// How long it is measured; handover and storm begin a last round within it, and finish it
     #[arg(long, env = "MONOLOCK_BENCH_DURATION", hide_env_values = true, value_name = "DURATION")]

@@ -122,7 +122,8 @@ impl Crew {
         for number in 0..plan.threads {
             let (words, heard) = channel();
             let share = share(plan.connections, plan.threads, number);
-            let station = Station::new(*plan, dialler.clone(), progress.counter(), Arc::clone(&closings), origin);
+            let station =
+                Station::new(plan.clone(), dialler.clone(), progress.counter(), Arc::clone(&closings), origin);
             let sender = sender.clone();
             let thread = thread::Builder::new().name(format!("load-{number}"));
             let thread = thread.spawn(move || work(station, share, &heard, &sender)).map_err(|error| failed(&error))?;

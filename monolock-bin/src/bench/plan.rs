@@ -1,6 +1,7 @@
 //! What is to be done, in numbers that have been checked: none is without a bound.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -21,11 +22,13 @@ const LONGEST_DURATION: Duration = Duration::from_hours(24);
 const OTHER_DESCRIPTORS: usize = 64;
 
 /// What all clients of a run do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) scenario: Scenario,
     pub(crate) connections: usize,
     pub(crate) locks: usize,
+    /// What their names begin with.
+    prefix: Arc<str>,
     pub(crate) threads: usize,
     pub(crate) duration: Duration,
     /// Operations a second, all together.
@@ -84,6 +87,7 @@ impl Plan {
             scenario,
             connections,
             locks,
+            prefix: args.prefix.as_str().into(),
             threads: threads.min(connections),
             duration,
             rate,
@@ -97,6 +101,11 @@ impl Plan {
     /// The lock of a connection.
     pub(crate) const fn lock_of(&self, connection: usize) -> usize {
         connection % self.locks
+    }
+
+    /// The name of a lock; with the prefix that nobody chose 30 bytes, as names of the wild have.
+    pub(crate) fn lock_name(&self, lock: usize) -> LockName {
+        LockName::new(&format!("{}{lock:015}", self.prefix)).expect("the prefix leaves room for 15 digits")
     }
 
     /// How long one connection has between two operations, and when its first is.
@@ -116,11 +125,6 @@ impl Plan {
 pub(crate) struct Pace {
     pub(crate) first: Duration,
     pub(crate) interval: Duration,
-}
-
-/// The name of a lock: 30 bytes, as names of the wild have.
-pub(crate) fn lock_name(number: usize) -> LockName {
-    LockName::new(&format!("monolock-bench/{number:015}")).expect("it has 30 bytes")
 }
 
 fn bounded(flag: &str, number: NonZeroUsize, most: usize) -> Result<usize, Failure> {

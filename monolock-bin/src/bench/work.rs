@@ -15,7 +15,7 @@ use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 use super::args::Scenario;
 use super::dial::Dialler;
 use super::failures::FailureKind;
-use super::plan::{Pace, Plan, lock_name};
+use super::plan::{Pace, Plan};
 use super::session::{Answer, Claim};
 use super::tally::Tally;
 
@@ -70,7 +70,7 @@ impl Station {
     }
 
     fn name(&self, connection: usize) -> LockName {
-        lock_name(self.plan.lock_of(connection))
+        self.plan.lock_name(self.plan.lock_of(connection))
     }
 
     async fn place(&self, name: &LockName) -> Result<(Claim, Answer), FailureKind> {

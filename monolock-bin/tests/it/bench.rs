@@ -114,6 +114,10 @@ fn idle_clients_hold_and_wait_as_long_as_it_lasts() {
     watched.expect_metric("monolock_waiters", |waiters| (waiters - 4.0).abs() < 0.5);
     let short = bench(watched.server.address, "idle --connections 3 --locks 3 --duration 50ms");
     assert_eq!(short["operations"], 3, "{short}");
+    // Those met at the same locks; these have locks of their own, and wait for nobody.
+    let apart = bench(watched.server.address, "cycle --connections 2 --prefix apart/ --duration 50ms --timeout 5s");
+    assert_eq!(apart["failures"]["total"], 0, "{apart}");
+    assert!(apart["operations"].as_u64() > Some(0), "{apart}");
 }
 
 #[test]
@@ -268,6 +272,11 @@ fn what_cannot_be_done_is_said_in_one_sentence() {
         ),
         ("bench cycle --connections 5 --locks 6", 2, "--locks is 6, but must be at most 5, which is --connections"),
         ("bench cycle --connections 1000001", 2, "--connections is 1000001, but must be at most 1000000"),
+        (
+            &format!("bench cycle --prefix {}", "p".repeat(241)),
+            2,
+            &format!("--prefix is {:?}, but must be at most 240 bytes long", "p".repeat(241)),
+        ),
         ("bench cycle --threads 257", 2, "--threads is 257, but must be at most 256"),
         ("bench cycle --duration 25h", 2, "--duration is too long: 24h at most"),
         ("bench cycle --close politely", 2, r#"--close is "politely", but must be reset or orderly"#),
