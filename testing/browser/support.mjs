@@ -38,9 +38,10 @@ function chromium() {
 
 /** A running server on ports of its own. */
 export class Server {
-  static async start({ ports = [0, 0, 0], more = [] } = {}) {
+  static async start({ ports = [0, 0, 0], host = "127.0.0.1", more = [] } = {}) {
     const server = new Server();
-    const flags = ["--listen", "--admin-listen", "--ops-listen"].flatMap((flag, at) => [flag, `127.0.0.1:${ports[at]}`]);
+    const hosts = [host, "127.0.0.1", "127.0.0.1"];
+    const flags = ["--listen", "--admin-listen", "--ops-listen"].flatMap((flag, at) => [flag, `${hosts[at]}:${ports[at]}`]);
     const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("MONOLOCK")));
     server.child = spawn(MONOLOCK, [...flags, "--log-format", "json", ...more], {
       stdio: ["ignore", "ignore", "pipe"],
@@ -177,7 +178,8 @@ export class Client {
 
 /** A `monolock bench` that is ended with its test. */
 export function bench(server, ...flags) {
-  const child = spawn(MONOLOCK, ["bench", ...flags, "--server", `127.0.0.1:${server.port}`], { stdio: "ignore" });
+  const address = flags.includes("--server") ? [] : ["--server", `127.0.0.1:${server.port}`];
+  const child = spawn(MONOLOCK, ["bench", ...flags, ...address], { stdio: "ignore" });
   child.ended = new Promise((resolve) => child.once("exit", resolve));
   return child;
 }

@@ -71,6 +71,13 @@ impl Claim {
         if self.is_granted()? { Ok(()) } else { Err(unexpected("ACQUIRED", "WAITING")) }
     }
 
+    /// Reads on until the lock is there: the end of whoever had it before may be read after this claim, which came by
+    /// another connection.
+    pub(crate) fn await_acquired(&mut self) -> io::Result<()> {
+        while !self.is_granted()? {}
+        Ok(())
+    }
+
     /// The next answer: `ACQUIRED`, or else `WAITING`.
     pub(crate) fn is_granted(&mut self) -> io::Result<bool> {
         let mut frame = [0; 9];

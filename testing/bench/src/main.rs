@@ -146,7 +146,7 @@ fn measure(bench: &Bench) -> io::Result<ExitCode> {
 fn hold(server: SocketAddr, authority: Option<&Path>) -> io::Result<()> {
     let tls = authority.map(certificates::anonymous_client).transpose()?.map(Arc::new);
     let mut claim = Claim::make(&Address { socket: server, tls })?;
-    claim.expect_acquired()?;
+    claim.await_acquired()?;
     println!("held");
     let _ = io::stdin().read(&mut [0]);
     Ok(())

@@ -54,7 +54,7 @@ fn rest(pace: Pace) {
 fn handovers(server: &Address, pace: Pace, count: usize) -> io::Result<Vec<f64>> {
     let mut times = Vec::with_capacity(count);
     let mut holder = Claim::make(server)?;
-    holder.expect_acquired()?;
+    holder.await_acquired()?;
     for _ in 0..count {
         let mut waiter = Claim::make(server)?;
         waiter.expect_waiting()?;
@@ -72,7 +72,7 @@ fn handovers(server: &Address, pace: Pace, count: usize) -> io::Result<Vec<f64>>
 fn heartbeats(server: &Address, pace: Pace, count: usize) -> io::Result<Vec<f64>> {
     let mut times = Vec::with_capacity(count);
     let mut holder = Claim::make(server)?;
-    holder.expect_acquired()?;
+    holder.await_acquired()?;
     for _ in 0..count {
         rest(pace);
         let start = Instant::now();
