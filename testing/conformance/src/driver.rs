@@ -191,16 +191,16 @@ impl Driver {
         self.expect_end()
     }
 
-    /// Sees that it ends with status 0.
+    /// Sees that it ends with status 0. All that it wrote has been read then.
     ///
     /// # Errors
-    /// It does not.
+    /// It does not, or something that it started keeps its output open.
     pub fn expect_end(&self) -> Outcome {
         let by = Instant::now() + END;
         loop {
             let ended = self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
             match ended {
-                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) if status.success() => return self.expect_output_end(by),
                 Ok(Some(status)) => {
                     return fail(format!(
                         "expected the driver to end with status 0; came {status}{}",
@@ -212,6 +212,18 @@ impl Driver {
                 Err(error) => return Err(Stop::Failed(format!("cannot wait for the driver: {error}"))),
             }
         }
+    }
+
+    fn expect_output_end(&self, by: Instant) -> Outcome {
+        let mut state = self.inbox.lock();
+        while !state.ended {
+            let left = by.saturating_duration_since(Instant::now());
+            ensure(!left.is_zero(), || {
+                format!("expected the driver's output to end with it; it is open {END:?} after the exit")
+            })?;
+            state = self.inbox.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
     }
 
     fn signal(&self, signal: Signal) {
