@@ -367,6 +367,14 @@ class Chart(unittest.TestCase):
 class Running(unittest.TestCase):
     """What is in the pod, without a cluster around it."""
 
+    def wait_for(self, look, what_is_there=lambda: None):
+        """Looks until there is something, and returns it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := look()):
+            self.assertLess(time.monotonic(), deadline, what_is_there())
+            time.sleep(0.005)
+        return found
+
     def test_the_real_server_starts_with_the_settings_of_the_pod_and_answers_its_probes(self):
         resources = kustomized("base")
         settings = environment(resources)
@@ -380,11 +388,12 @@ class Running(unittest.TestCase):
             log = stack.enter_context(tempfile.NamedTemporaryFile("w+"))
             child = subprocess.Popen(command, env={**settings, **anywhere}, stderr=log)
             stack.callback(lambda: (child.kill(), child.wait()))
-            deadline = time.monotonic() + PATIENCE_S
-            while not (port := re.search(r'"serving the ops endpoints","address":"127\.0\.0\.1:(\d+)', read(log.name))):
+
+            def find_port():
                 self.assertIsNone(child.poll(), read(log.name))
-                self.assertLess(time.monotonic(), deadline, read(log.name))
-                time.sleep(0.01)
+                return re.search(r'"serving the ops endpoints","address":"127\.0\.0\.1:(\d+)', read(log.name))
+
+            port = self.wait_for(find_port, lambda: read(log.name))
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 connection = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=PATIENCE_S)
                 connection.request("GET", server(resources)[probe]["httpGet"]["path"])
@@ -414,28 +423,22 @@ class Running(unittest.TestCase):
             def lines(path):
                 return path.read_text().splitlines() if path.exists() else []
 
-            def wait_for(condition):
-                deadline = time.monotonic() + PATIENCE_S
-                while not condition():
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.005)
-
             def look_again():
                 """Each look at the files that begins after this call is over when the second sleep after it begins."""
                 seen = len(lines(looks))
-                wait_for(lambda: len(lines(looks)) >= seen + 2)
+                self.wait_for(lambda: len(lines(looks)) >= seen + 2)
 
             try:
                 look_again()
                 self.assertEqual(lines(calls), [])
                 (tls / "tls.crt").write_text("new")
-                wait_for(lambda: lines(calls))
+                self.wait_for(lambda: lines(calls))
                 look_again()
                 self.assertEqual(lines(calls), ["-HUP -x monolock"])
                 # One that could not be told is told later.
                 refuse.touch()
                 (tls / "tls.key").write_text("new")
-                wait_for(lambda: len(lines(calls)) >= 3)
+                self.wait_for(lambda: len(lines(calls)) >= 3)
                 refuse.unlink()
                 look_again()
                 told = len(lines(calls))
