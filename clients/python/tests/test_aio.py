@@ -88,7 +88,8 @@ class TestHolding:
             answered.set()
 
         with Background(other_side):
-            assert await (await client.acquire("jobs", lease)).lost.wait()
+            first = await client.acquire("jobs", lease)
+            assert await first.lost.wait()
             second = await client.acquire("jobs", lease)
             await until(answered.is_set)
         assert second.is_held()

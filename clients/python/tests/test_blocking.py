@@ -73,7 +73,8 @@ class TestHolding:
                 connection.send(acquired(41))
 
         with Background(other_side):
-            assert client.acquire("jobs", lease).lost.wait(LONG_ENOUGH)
+            first = client.acquire("jobs", lease)
+            assert first.lost.wait(LONG_ENOUGH)
             second = client.acquire("jobs", lease)
         assert second.is_held()
         second.release()
