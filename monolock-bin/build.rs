@@ -1,4 +1,5 @@
-//! Tells the program what it was built from and for (`monolock --version` says it), and keeps modules out of a static one.
+//! Tells the program what it was built from and for (`monolock --version` says it), sets its allocator up, and keeps
+//! modules out of a static one.
 //!
 //! The commit comes from whoever builds a release (`cargo xtask dist`), or from the package that cargo made of one. An
 //! ordinary build has none: git is not asked, since then every commit would build the program anew.
@@ -19,22 +20,33 @@ fn main() {
     let commit = env::var(COMMIT).ok().filter(|commit| !commit.is_empty()).or_else(commit_of_package);
     let commit = commit.map_or_else(|| "unknown commit".to_owned(), |commit| format!("commit {}", shortened(&commit)));
     println!("cargo::rustc-env=MONOLOCK_BUILD={commit}, {target}");
+    if is_with_jemalloc() {
+        link("c/allocator.c", "allocator");
+    }
+    // A static program must not load the system's modules for names of hosts; the file says why.
     if is_static_with_glibc() {
-        keep_modules_out();
+        link("c/names.c", "names");
     }
 }
 
+/// Of the platform that is built for, as cargo names its parts.
+fn said(what: &str) -> String {
+    env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default()
+}
+
+/// As in `Cargo.toml` and `main.rs`.
+fn is_with_jemalloc() -> bool {
+    env::var_os("CARGO_FEATURE_JEMALLOC").is_some() && said("OS") == "linux" && said("ARCH") == "x86_64"
+}
+
 fn is_static_with_glibc() -> bool {
-    let said = |what: &str| env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
     said("OS") == "linux" && said("ENV") == "gnu" && said("FEATURE").split(',').any(|feature| feature == "crt-static")
 }
 
-/// A static program must not load the system's modules for names of hosts; `names.c` says why.
-fn keep_modules_out() {
-    const SOURCE: &str = "static/names.c";
-    println!("cargo::rerun-if-changed={SOURCE}");
-    // Nothing calls it, so the linker would leave it out.
-    cc::Build::new().file(SOURCE).link_lib_modifier("+whole-archive").compile("names");
+/// Nothing calls what lies in the source, so the linker would leave it out if it were not told.
+fn link(source: &str, name: &str) {
+    println!("cargo::rerun-if-changed={source}");
+    cc::Build::new().file(source).link_lib_modifier("+whole-archive").compile(name);
 }
 
 /// What cargo put down when it made a package for the registry.

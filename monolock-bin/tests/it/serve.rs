@@ -172,3 +172,16 @@ fn the_log_is_coloured_on_terminals_that_want_it() {
     let plain = Process::start(&mut monolock(words("--listen 127.0.0.1:0")));
     assert!(!plain.stderr_line("listening").contains('\x1b'));
 }
+
+/// The allocator's own thread gives memory back that clients have left, when nobody calls any more.
+#[cfg(all(feature = "jemalloc", target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn somebody_gives_memory_back() {
+    let server = Server::start();
+    let threads = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.pid)).unwrap();
+        // One that ends meanwhile has no name.
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok()).collect::<String>()
+    };
+    crate::support::until(|| threads().contains("jemalloc_bg_thd"), || format!("the threads are\n{}", threads()));
+}

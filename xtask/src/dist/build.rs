@@ -48,7 +48,7 @@ pub(super) struct Linked {
     pub(super) system: Vec<System>,
 }
 
-/// What the compilers add.
+/// What is in the binary and no package of cargo's: what the compilers add, and C that a package brings along.
 #[derive(Debug)]
 pub(super) struct System {
     pub(super) name: &'static str,
@@ -93,10 +93,10 @@ impl Release {
         humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(self.epoch)).to_string()
     }
 
-    fn system(&self) -> Result<Vec<System>, String> {
+    fn system(&self, packages: &[Package]) -> Result<Vec<System>, String> {
         let (library, _) = output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
         let (gcc, _) = output(Command::new("cc").arg("-dumpfullversion"))?;
-        Ok(vec![
+        let mut system = vec![
             System {
                 name: "Rust standard library",
                 version: self.compiler.clone(),
@@ -115,7 +115,17 @@ impl Release {
                 licence: "GPL-3.0-or-later WITH GCC-exception-3.1",
                 website: "https://gcc.gnu.org/",
             },
-        ])
+        ];
+        // Its version is said behind that of the package.
+        system.extend(packages.iter().filter(|package| package.name.as_str() == "tikv-jemalloc-sys").map(|package| {
+            System {
+                name: "jemalloc",
+                version: package.version.build.to_string(),
+                licence: "BSD-2-Clause",
+                website: "https://jemalloc.net/",
+            }
+        }));
+        Ok(system)
     }
 }
 
@@ -229,5 +239,6 @@ pub(super) fn build(release: &Release, place: &Place) -> Result<Build, String> {
     let mut packages: Vec<Package> =
         metadata.packages.iter().filter(|package| linked.contains(&package.id)).cloned().collect();
     packages.sort_by(|one, other| (&one.name, &one.version).cmp(&(&other.name, &other.version)));
-    Ok(Build { binary, linked: Linked { metadata, packages, system: release.system()? } })
+    let system = release.system(&packages)?;
+    Ok(Build { binary, linked: Linked { metadata, packages, system } })
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use cargo_metadata::Package;
 use spdx::{Expression, ParseMode};
+use walkdir::WalkDir;
 
 use super::build::{Linked, System};
 
@@ -72,21 +73,29 @@ pub(super) fn expression(package: &Package) -> Result<String, String> {
     Ok(canonical.unwrap_or(said))
 }
 
-/// What a package brings along.
+/// What a package brings along, that of another's sources inside it too.
 fn own_texts(package: &Package) -> Result<Vec<String>, String> {
     let folder = package.manifest_path.parent().expect("a manifest lies in a folder").as_std_path();
-    let wrong = |path: &Path, error| format!("{}: {error}", path.display());
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|error| wrong(folder, error))? {
-        let path = entry.map_err(|error| wrong(folder, error))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
-        if path.is_file() && (NAMES.iter().any(|start| name.starts_with(start)) || name == "UNLICENSE") {
-            files.push(path);
+    let mut texts = Vec::new();
+    for entry in WalkDir::new(folder).sort_by_file_name() {
+        let entry = entry.map_err(|error| error.to_string())?;
+        if !entry.file_type().is_file() || !is_licence(entry.path()) {
+            continue;
+        }
+        let text = fs::read_to_string(entry.path()).map_err(|error| format!("{}: {error}", entry.path().display()))?;
+        let text = text.replace("\r\n", "\n").trim_end().to_owned();
+        if !texts.contains(&text) {
+            texts.push(text);
         }
     }
-    files.sort();
-    let read = |path: &Path| fs::read_to_string(path).map_err(|error| wrong(path, error));
-    files.iter().map(|path| Ok(read(path)?.replace("\r\n", "\n").trim_end().to_owned())).collect()
+    Ok(texts)
+}
+
+/// A file of Rust is none, whatever its name.
+fn is_licence(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
+    let is_source = path.extension().is_some_and(|extension| extension == "rs");
+    !is_source && (name == "UNLICENSE" || NAMES.iter().any(|start| name.starts_with(start)))
 }
 
 /// The texts of the licences that an expression names.

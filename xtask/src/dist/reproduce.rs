@@ -13,7 +13,7 @@ use crate::parts::run;
 /// # Errors
 /// It cannot be made, or is not the same.
 pub(super) fn check(release: &Release, place: &Place, files: &Files) -> Result<(), String> {
-    let folder = place.target.join("reproduced/in another folder");
+    let folder = place.target.join("reproduced/in-another-folder");
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
