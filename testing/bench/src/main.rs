@@ -116,12 +116,16 @@ fn measure(bench: &Bench) -> io::Result<ExitCode> {
     let machine = Machine::look(&programs.monolock, versions);
     let context = Context { programs, peers, rounds, quick: bench.quick };
     let is_trial = bench.quick || rounds < LEAST_ROUNDS;
-    let mut report = Report { machine, rounds, is_trial, rows: Vec::new() };
+    let mut report = Report { machine, rounds, is_trial, rows: Vec::new(), failures: Vec::new() };
     let rows: Vec<&Row> = if bench.only.is_empty() { ROWS.iter().collect() } else { bench.only.clone() };
     for (number, row) in rows.iter().enumerate() {
         let start = Instant::now();
         eprint!("{}/{} {} ", number + 1, rows.len(), row.id);
-        report.rows.push(row.run(&context)?);
+        match row.run(&context) {
+            Ok(sheet) => report.rows.push(sheet),
+            // What took minutes is not thrown away for it.
+            Err(error) => report.failures.push(error.to_string()),
+        }
         eprintln!("{:.1} s", start.elapsed().as_secs_f64());
     }
     report.machine.look_again();
@@ -133,13 +137,14 @@ fn measure(bench: &Bench) -> io::Result<ExitCode> {
     }
     // Whoever closes the pipe has read enough.
     let _ = writeln!(io::stdout(), "{report}");
-    match report.missed() {
-        0 => Ok(ExitCode::SUCCESS),
-        missed => {
-            eprintln!("{missed} goals are missed");
-            Ok(ExitCode::FAILURE)
-        }
+    let (missed, failed) = (report.missed(), report.failures.len());
+    if missed > 0 {
+        eprintln!("{missed} goals are missed");
     }
+    if failed > 0 {
+        eprintln!("{failed} rows could not be measured: {}", report.failures.join("; "));
+    }
+    Ok(if missed + failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Holds the lock until standard input ends, or this process does.

@@ -16,6 +16,8 @@ pub(crate) struct Report {
     /// Whether it was a trial, which judges nothing.
     pub(crate) is_trial: bool,
     pub(crate) rows: Vec<Sheet>,
+    /// Why other rows could not be measured.
+    pub(crate) failures: Vec<String>,
 }
 
 impl Report {
@@ -28,7 +30,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, rounds, is_trial, rows } = self;
+        let Self { machine, rounds, is_trial, rows, failures } = self;
         writeln!(f, "{} with {} cores, {}", machine.processor, machine.cores, machine.kernel)?;
         writeln!(f, "{}, {}", machine.monolock, machine.rustc)?;
         machine.peers.iter().try_for_each(|peer| writeln!(f, "{peer}"))?;
@@ -59,7 +61,7 @@ impl fmt::Display for Report {
             }
             row.notes.iter().try_for_each(|note| writeln!(f, "  ({note})"))?;
         }
-        Ok(())
+        failures.iter().try_for_each(|failure| writeln!(f, "\nnot measured: {failure}"))
     }
 }
 

@@ -79,6 +79,7 @@ pub(crate) const ROWS: &[Row] = &[
         title: "Heartbeats while 1000 TLS handshakes a second arrive",
         measure: tail::handshakes,
     },
+    Row { id: "tail-computing", title: "Heartbeats while another program computes", measure: tail::computing },
     Row { id: "storm", title: "15 000 clients return after a restart", measure: storm::storm },
     Row { id: "start", title: "Start, rest, size", measure: start::start },
     Row { id: "scaling", title: "One thread and two, one shard and many", measure: scaling::scaling },

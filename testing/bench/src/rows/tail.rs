@@ -1,5 +1,6 @@
 //! The slowest heartbeats while something else goes on, beside those of a quiet moment before.
 
+use std::hint;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::Context;
 use super::crowd::{Until, crowd};
@@ -83,6 +85,13 @@ pub(super) fn listing(context: &Context, sheet: &mut Sheet) -> io::Result<()> {
     Ok(())
 }
 
+/// What is counted of a page. Whoever reads it on the same cores should disturb as little as can be.
+#[derive(Deserialize)]
+struct Page {
+    locks: Vec<IgnoredAny>,
+    next: Option<String>,
+}
+
 /// Reads all pages of the list, and says how many locks were on them.
 fn list_all(admin: SocketAddr) -> io::Result<usize> {
     let mut listed = 0;
@@ -90,15 +99,15 @@ fn list_all(admin: SocketAddr) -> io::Result<usize> {
     loop {
         let from = after.map_or_else(String::new, |name: String| format!("&after={}", name.replace('/', "%2F")));
         let page = get(admin, &format!("/api/locks?limit=10000{from}"))?;
-        listed += page["locks"].as_array().map_or(0, Vec::len);
-        match page["next"].as_str() {
-            Some(next) => after = Some(next.to_owned()),
+        listed += page.locks.len();
+        match page.next {
+            Some(next) => after = Some(next),
             None => return Ok(listed),
         }
     }
 }
 
-fn get(address: SocketAddr, path: &str) -> io::Result<Value> {
+fn get(address: SocketAddr, path: &str) -> io::Result<Page> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
@@ -109,6 +118,30 @@ fn get(address: SocketAddr, path: &str) -> io::Result<Value> {
         return Err(io::Error::other(format!("{path}: {}", String::from_utf8_lossy(&answer[..head]))));
     }
     serde_json::from_slice(&answer[head + 4..]).map_err(io::Error::from)
+}
+
+/// What the machine alone does to the slowest heartbeats, when somebody else has one of its cores for three seconds. No
+/// goal: the other tails are to be read beside it.
+pub(super) fn computing(context: &Context, sheet: &mut Sheet) -> io::Result<()> {
+    let target = Target::start(Kind::Monolock, &context.programs)?;
+    for _ in 0..context.rounds {
+        probe(context, &target, sheet, QUIET)?;
+        let over = Arc::new(AtomicBool::new(false));
+        let computing = thread::spawn({
+            let over = Arc::clone(&over);
+            move || {
+                while !over.load(Ordering::Relaxed) {
+                    hint::black_box(0);
+                }
+            }
+        });
+        let probed = probe(context, &target, sheet, DISTURBED);
+        over.store(true, Ordering::Relaxed);
+        computing.join().map_err(|_| io::Error::other("the computing has panicked"))?;
+        probed?;
+    }
+    sheet.judge_ratio(TAIL, DISTURBED, QUIET, Goal::None);
+    Ok(())
 }
 
 pub(super) fn handshakes(context: &Context, sheet: &mut Sheet) -> io::Result<()> {
