@@ -301,11 +301,14 @@ pub(crate) const PARTS: &[Part] = &[
             BUILD_SUITE,
             call("python3", &["-m", "venv", "target/python"], "."),
             call("go", &["build", "-o", "../../target/go-driver", "./cmd/conformance-driver"], GO_FOLDER),
-            built("debug/monolock-conformance", &["--repeat", "2", "--brief", "--", "target/debug/rust-driver"], "."),
-            built("debug/monolock-conformance", &["--repeat", "2", "--brief", "--", "target/go-driver"], "."),
             built(
                 "debug/monolock-conformance",
-                &["--repeat", "2", "--brief", "--", "target/python/bin/python", "clients/python/conformance/driver.py"],
+                &["--repeat", "2", "--jobs", "12", "--brief", "--", "target/debug/rust-driver"],
+                ".",
+            ),
+            built(
+                "debug/monolock-conformance",
+                &["--repeat", "2", "--jobs", "12", "--brief", "--", "target/go-driver"],
                 ".",
             ),
             built(
@@ -313,6 +316,22 @@ pub(crate) const PARTS: &[Part] = &[
                 &[
                     "--repeat",
                     "2",
+                    "--jobs",
+                    "12",
+                    "--brief",
+                    "--",
+                    "target/python/bin/python",
+                    "clients/python/conformance/driver.py",
+                ],
+                ".",
+            ),
+            built(
+                "debug/monolock-conformance",
+                &[
+                    "--repeat",
+                    "2",
+                    "--jobs",
+                    "12",
                     "--brief",
                     "--",
                     "target/python/bin/python",
@@ -323,7 +342,7 @@ pub(crate) const PARTS: &[Part] = &[
             ),
             built(
                 "debug/monolock-conformance",
-                &["--repeat", "2", "--brief", "--", "node", "clients/node/conformance/driver.mjs"],
+                &["--repeat", "2", "--jobs", "12", "--brief", "--", "node", "clients/node/conformance/driver.mjs"],
                 ".",
             ),
         ],
