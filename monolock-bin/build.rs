@@ -34,7 +34,7 @@ fn said(what: &str) -> String {
     env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default()
 }
 
-/// As in `Cargo.toml` and `main.rs`.
+/// As in `Cargo.toml` and `src/allocator.rs`.
 fn is_with_jemalloc() -> bool {
     env::var_os("CARGO_FEATURE_JEMALLOC").is_some() && said("OS") == "linux" && said("ARCH") == "x86_64"
 }

@@ -25,6 +25,7 @@ use crate::healthcheck::{HEALTHCHECK_HELP, HealthcheckArgs};
 use crate::inspect::{InfoArgs, LockArgs, LocksArgs};
 use crate::intervene::{KICK_HELP, KickArgs, RELEASE_HELP, ReleaseArgs};
 use crate::operations::{LimitArgs, OversightArgs, SecurityArgs};
+use crate::secured::TlsArgs;
 use crate::top::{TOP_HELP, TopArgs};
 use crate::value::{
     Checked, ListenAddress, LogFormat, lease, listen_address, lock_name, log_format, log_level, positive_duration,
@@ -65,7 +66,7 @@ pub(crate) enum Command {
     /// the command has ended. The command finds the lock's name in the variable `MONOLOCK_LOCK` and its fencing
     /// token in `MONOLOCK_TOKEN`.
     #[command(after_long_help = RUN_HELP)]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 
     /// Show the server: its version, its settings, how many locks and sessions it has
     #[command(after_long_help = STATUS_HELP)]
@@ -199,6 +200,9 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "MONOLOCK_QUIET", hide_env_values = true, value_parser = Checked(switch))]
     pub(crate) quiet: bool,
 
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+
     /// What `--wait` and `--try` come to.
     #[arg(skip)]
     pub(crate) patience: Patience,
@@ -326,7 +330,7 @@ pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<
         Ok((Command::Run(args), matches)) => {
             let (_, matches) = matches.subcommand().expect("run is a command");
             let patience = patience(&args, matches)?;
-            Ok(Request::Run(Command::Run(RunArgs { patience, ..args })))
+            Ok(Request::Run(Command::Run(Box::new(RunArgs { patience, ..*args }))))
         }
         Ok((command, _)) => Ok(Request::Run(command)),
         Err(error) if error.use_stderr() => Err(Failure::new(USAGE, sentence(&error, &command))),

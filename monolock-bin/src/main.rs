@@ -8,6 +8,7 @@
 mod acl;
 mod activation;
 mod admin;
+mod allocator;
 mod api;
 mod argv;
 mod bench;
@@ -27,6 +28,7 @@ mod logging;
 mod operations;
 mod own;
 mod run;
+mod secured;
 mod serve;
 mod service_manager;
 mod sse;
@@ -42,12 +44,6 @@ use std::process::ExitCode;
 use crate::acl::AclCommand;
 use crate::cli::{Command, Request};
 use crate::failure::Failure;
-
-/// Gives memory back when those who used it have left, which the C library's hardly does: sessions come and leave in any
-/// order, and one that stays keeps the memory of all that lay beside it. `c/allocator.c` says how soon.
-#[cfg(all(feature = "jemalloc", target_os = "linux", target_arch = "x86_64"))]
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     match dispatch() {

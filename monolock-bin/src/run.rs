@@ -22,6 +22,7 @@ use crate::cli::{Patience, RunArgs};
 use crate::failure::{CONTENDED, DENIED, Failure, LOST, NOT_OBTAINED, RUN_FAILED, UNREACHABLE, USAGE};
 use crate::job::{Change, Job};
 use crate::own;
+use crate::secured::Secured;
 
 /// Who waits less does not want to read about it.
 const NOTICE_AFTER: Duration = Duration::from_millis(250);
@@ -104,8 +105,12 @@ fn grace(lease: Duration) -> Duration {
 }
 
 async fn obtain(args: &RunArgs) -> Result<LockGuard, Failure> {
-    let RunArgs { server, lease, name, patience, .. } = args;
-    let client = Client::builder(server).build().map_err(|error| Failure::new(USAGE, error))?;
+    let RunArgs { server, lease, name, patience, tls, .. } = args;
+    let mut client = Client::builder(server);
+    if let Some(Secured { config, name, .. }) = tls.read(server, RUN_FAILED)? {
+        client = client.tls(config).tls_server_name(name);
+    }
+    let client = client.build().map_err(|error| Failure::new(USAGE, error))?;
     let obtained = match patience {
         Patience::None => client.try_acquire(name.clone(), *lease).await,
         Patience::Unlimited => queue(&client, args).await,

@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::activation::Sockets;
+use crate::allocator;
 use crate::cli::ServeArgs;
 use crate::failure::{FAILED, Failure};
 use crate::logging;
@@ -29,6 +30,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     // The variables that pass them are taken away, which is for a process with one thread.
     let sockets = Sockets::passed()?;
     logging::init(&args.log);
+    allocator::give_back_unasked();
     match raise_descriptor_limit() {
         Ok(limit) => tracing::debug!(limit, "open descriptors"),
         Err(error) => tracing::warn!(%error, "cannot raise the limit of open descriptors"),

@@ -1,13 +1,13 @@
 //! The flags of `monolock bench`.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use monolock_core::Lease;
 
-use crate::value::{Checked, count, file, lease, name_prefix, positive_duration, server_address, switch};
+use crate::secured::TlsArgs;
+use crate::value::{Checked, count, lease, name_prefix, positive_duration, server_address, switch};
 
 /// Settings of `bench`.
 #[derive(Args, Debug)]
@@ -77,31 +77,6 @@ pub(crate) struct BenchArgs {
 
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-}
-
-// How the server is spoken to.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "TLS")]
-#[expect(clippy::struct_field_names, reason = "they are the names of the flags")]
-pub(crate) struct TlsArgs {
-    /// Speak TLS, with a server that one of these authorities signed: PEM
-    #[arg(long, env = "MONOLOCK_BENCH_TLS_CA", hide_env_values = true, value_name = "FILE")]
-    #[arg(value_parser = Checked(file))]
-    pub(crate) tls_ca: Option<PathBuf>,
-
-    /// Show this certificate, for mutual TLS: PEM; needs --tls-ca and --tls-key
-    #[arg(long, env = "MONOLOCK_BENCH_TLS_CERT", hide_env_values = true, value_name = "FILE")]
-    #[arg(value_parser = Checked(file))]
-    pub(crate) tls_cert: Option<PathBuf>,
-
-    /// The certificate's private key: PEM
-    #[arg(long, env = "MONOLOCK_BENCH_TLS_KEY", hide_env_values = true, value_name = "FILE")]
-    #[arg(value_parser = Checked(file))]
-    pub(crate) tls_key: Option<PathBuf>,
-
-    /// Whom the server must prove to be; without it the host of --server
-    #[arg(long, env = "MONOLOCK_BENCH_TLS_SERVER_NAME", hide_env_values = true, value_name = "NAME")]
-    pub(crate) tls_server_name: Option<String>,
 }
 
 /// What the clients do.

@@ -1,24 +1,22 @@
 //! How a connection to the server is made: from which address, and with TLS or without.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::Resumption;
+use rustls::pki_types::ServerName;
 use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::args::{BenchArgs, Close, Scenario, TlsArgs};
+use super::args::{BenchArgs, Close, Scenario};
 use super::failures::FailureKind;
 use super::plan::Plan;
 use super::session::Stream;
-use crate::failure::{FAILED, Failure, USAGE};
+use crate::failure::{FAILED, Failure};
+use crate::secured::Secured;
 
 /// Connections that one source address is good for, below the number of its ephemeral ports (28 231 on Linux).
 const CONNECTIONS_AN_ADDRESS: usize = 20_000;
@@ -58,7 +56,11 @@ impl Dialler {
     /// The first of these that fails.
     pub(crate) fn prepare(args: &BenchArgs, plan: &Plan) -> Result<Self, Failure> {
         let BenchArgs { server, tls, .. } = args;
-        let tls = tls.prepare(server)?;
+        let tls = tls.read(server, FAILED)?.map(|Secured { mut config, name, is_mutual }| {
+            // Each connection is a new client, as in life.
+            config.resumption = Resumption::disabled();
+            Tls { connector: TlsConnector::from(Arc::new(config)), name, is_mutual }
+        });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(FAILED, format_args!("cannot start: {error}")))?;
         let found = runtime.block_on(async {
@@ -127,64 +129,4 @@ impl Sources {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.addresses;
         (Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + turn), 0)
     }
-}
-
-impl TlsArgs {
-    fn prepare(&self, server: &str) -> Result<Option<Tls>, Failure> {
-        let Self { tls_ca, tls_cert, tls_key, tls_server_name } = self;
-        let Some(tls_ca) = tls_ca else {
-            let alone = [("--tls-cert", tls_cert.is_some()), ("--tls-key", tls_key.is_some())];
-            let alone = alone.into_iter().chain([("--tls-server-name", tls_server_name.is_some())]);
-            return match alone.into_iter().find(|(_, is_there)| *is_there) {
-                Some((flag, _)) => Err(Failure::new(USAGE, format_args!("{flag} needs --tls-ca"))),
-                None => Ok(None),
-            };
-        };
-        let mut roots = RootCertStore::empty();
-        for root in certificates("--tls-ca", tls_ca)? {
-            roots.add(root).map_err(|error| wrong("--tls-ca", tls_ca, &error))?;
-        }
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring has ciphers for the default versions")
-            .with_root_certificates(roots);
-        let is_mutual = tls_cert.is_some();
-        let mut config = match (tls_cert, tls_key) {
-            (None, None) => builder.with_no_client_auth(),
-            (Some(certificate), Some(key_file)) => {
-                let chain = certificates("--tls-cert", certificate)?;
-                let key =
-                    PrivateKeyDer::from_pem_file(key_file).map_err(|error| wrong("--tls-key", key_file, &error))?;
-                builder.with_client_auth_cert(chain, key).map_err(|error| wrong("--tls-key", key_file, &error))?
-            }
-            (Some(_), None) => return Err(Failure::new(USAGE, "--tls-cert needs --tls-key")),
-            (None, Some(_)) => return Err(Failure::new(USAGE, "--tls-key needs --tls-cert")),
-        };
-        // Each connection is a new client, as in life.
-        config.resumption = rustls::client::Resumption::disabled();
-        let name = tls_server_name.clone().unwrap_or_else(|| host(server).to_owned());
-        let name = ServerName::try_from(name.clone()).map_err(|_| {
-            Failure::new(USAGE, format_args!("{name:?} is no name of a server: give --tls-server-name"))
-        })?;
-        Ok(Some(Tls { connector: TlsConnector::from(Arc::new(config)), name, is_mutual }))
-    }
-}
-
-fn certificates(flag: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let read = read.map_err(|error| wrong(flag, file, &error))?;
-    if read.is_empty() {
-        return Err(Failure::new(FAILED, format_args!("{flag} {}: there is no certificate in it", file.display())));
-    }
-    Ok(read)
-}
-
-fn wrong(flag: &str, file: &Path, error: &dyn std::error::Error) -> Failure {
-    Failure::new(FAILED, format_args!("{flag} {}: {error}", file.display()))
-}
-
-/// The host of `host:port`, an IPv6 one without its brackets.
-fn host(server: &str) -> &str {
-    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }

@@ -1,19 +1,17 @@
 //! `monolock bench`: what it does to a server, and what it says of one that fails. No times are judged.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use monolock_core::Token;
 use monolock_core::wire::ServerFrame;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 
+use crate::certificates::make_certificates;
 use crate::support::{Ended, PATIENCE, Process, Server, Watched, assert_fails, monolock, outcome, words};
 
 /// Runs it to its end, and reads its report.
@@ -313,20 +311,6 @@ fn more_connections_than_descriptors_are_refused_before_anything_is_done() {
     let sentence = "--connections is 137, but this process may have 200 files open, which is enough for 136: raise the hard limit \
                     (ulimit -Hn), or run several processes";
     assert_fails(&mut limited, 1, sentence);
-}
-
-/// An authority, a server of its and a client, as files.
-pub(crate) fn make_certificates(directory: &Path) {
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
-    fs::write(directory.join("ca.pem"), authority.pem()).unwrap();
-    for (name, hosts) in [("server", vec!["locks.example".to_owned()]), ("client", Vec::new())] {
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(hosts).unwrap().signed_by(&key, &authority).unwrap();
-        fs::write(directory.join(format!("{name}.pem")), certificate.pem()).unwrap();
-        fs::write(directory.join(format!("{name}.key")), key.serialize_pem()).unwrap();
-    }
 }
 
 #[test]

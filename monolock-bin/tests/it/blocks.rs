@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::bench::make_certificates;
+use crate::certificates::make_certificates;
 use crate::docs::{commands, flags, section, tests};
 use crate::stage::{Block, Marker, Stage, blocks, pages, root};
 use crate::support::Ended;

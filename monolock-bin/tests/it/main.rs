@@ -6,6 +6,7 @@ mod access_list;
 mod audit;
 mod bench;
 mod blocks;
+mod certificates;
 mod command_line;
 mod demo;
 mod docs;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
 
+use crate::certificates::make_certificates;
 use crate::support::{
     Ended, Frame, Process, ScriptedServer, Server, assert_fails, is_ignored, monolock, outcome, words,
 };
@@ -213,6 +214,52 @@ fn b71_a_server_that_is_not_there_has_a_status_of_its_own() {
 }
 
 #[test]
+fn tls_is_spoken_and_who_the_command_runs_for_is_in_the_certificate() {
+    let directory = tempfile::tempdir().unwrap();
+    make_certificates(directory.path());
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    // Whoever has an identity, and nobody else.
+    let list = r#"{"rules": [{"identity": "?*", "locks": ["jobs"]}]}"#;
+    std::fs::write(file("acl.json"), list).unwrap();
+    let mut serve = monolock(words("--listen 127.0.0.1:0"));
+    serve.args(["--tls-cert", &file("server.pem"), "--tls-key", &file("server.key")]);
+    serve.args(["--tls-client-ca", &file("ca.pem"), "--acl-file", &file("acl.json")]);
+    let server = Server::start_with(serve);
+    let trusting = format!("--tls-ca {} --tls-server-name locks.example", file("ca.pem"));
+    let shown = format!("{trusting} --tls-cert {} --tls-key {}", file("client.pem"), file("client.key"));
+
+    let status = |flags: &str| outcome(&mut run(server.address, flags, &["sh", "-c", "exit 7"])).status;
+    assert_eq!(status(&shown), 7);
+    let mut by_variables = run(server.address, "", &["sh", "-c", "exit 7"]);
+    for (variable, value) in [
+        ("MONOLOCK_CLIENT_TLS_CA", file("ca.pem")),
+        ("MONOLOCK_CLIENT_TLS_CERT", file("client.pem")),
+        ("MONOLOCK_CLIENT_TLS_KEY", file("client.key")),
+        ("MONOLOCK_CLIENT_TLS_SERVER_NAME", "locks.example".to_owned()),
+    ] {
+        by_variables.env(variable, value);
+    }
+    assert_eq!(outcome(&mut by_variables).status, 7);
+    // Nobody is let in without a certificate, and nobody trusts a server of another name, or one that is not asked.
+    assert_eq!(status(&trusting), 123);
+    assert_eq!(status(&shown.replace("locks.example", "other.example")), 123);
+    assert_eq!(status(""), 123);
+}
+
+#[test]
+fn what_is_wrong_with_tls_is_said_before_anything_is_done() {
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let files = [
+        ("--tls-cert c.pem --tls-key c.key", 2, "--tls-cert needs --tls-ca"),
+        ("--tls-server-name locks.example", 2, "--tls-server-name needs --tls-ca"),
+        ("--tls-ca /dev/null", 125, "--tls-ca /dev/null: there is no certificate in it"),
+    ];
+    for (flags, status, sentence) in files {
+        assert_fails(&mut run(address, flags, &["true"]), status, sentence);
+    }
+}
+
+#[test]
 fn a_place_in_the_queue_that_is_lost_is_sought_again_and_the_command_runs_once() {
     for flags in ["", "--wait 20s"] {
         let server = ScriptedServer::new();
@@ -301,6 +348,17 @@ fn b73_a_wrapper_that_is_killed_takes_the_lock_with_it_and_the_command_is_told()
     }
     wrapper.tell("now");
     assert_eq!(wrapper.line(), "ended");
+}
+
+/// The system tells the command once for each thread that the wrapper's first one leaves behind.
+#[cfg(target_os = "linux")]
+#[test]
+fn b73_the_wrapper_has_one_thread_so_its_death_is_told_once() {
+    let server = Server::start();
+    let by_name = format!("--server localhost:{}", server.address.port());
+    let script = "until [ $(ls /proc/$PPID/task | wc -l) = 1 ]; do :; done; echo one";
+    let wrapper = Process::start(&mut run(server.address, &by_name, &["sh", "-c", script]));
+    assert_eq!(wrapper.line(), "one");
 }
 
 #[test]
