@@ -200,9 +200,6 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "MONOLOCK_QUIET", hide_env_values = true, value_parser = Checked(switch))]
     pub(crate) quiet: bool,
 
-    #[command(flatten)]
-    pub(crate) tls: TlsArgs,
-
     /// What `--wait` and `--try` come to.
     #[arg(skip)]
     pub(crate) patience: Patience,
@@ -214,6 +211,10 @@ pub(crate) struct RunArgs {
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+
+    // Last, since whatever came after it would stand under its heading in the help.
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 /// How long a lock is worth waiting for.
