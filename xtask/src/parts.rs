@@ -162,18 +162,23 @@ pub(crate) const PARTS: &[Part] = &[
         name: "tests",
         about: "unit and integration tests, examples",
         needs: &[],
-        // The modules in the library of monolock-model have their unit tests in monolock-net.
-        steps: &[cargo_with(&[
-            "test",
-            "--workspace",
-            "--exclude",
-            "monolock-model",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--examples",
-            "--locked",
-        ])],
+        // The modules in the libraries of monolock-model and monolock-capacity have their unit tests in monolock-net.
+        steps: &[
+            cargo_with(&[
+                "test",
+                "--workspace",
+                "--exclude",
+                "monolock-model",
+                "--exclude",
+                "monolock-capacity",
+                "--lib",
+                "--bins",
+                "--tests",
+                "--examples",
+                "--locked",
+            ]),
+            cargo_with(&["test", "--package", "monolock-capacity", "--test", "capacity", "--locked"]),
+        ],
     },
     Part {
         name: "model",
@@ -421,7 +426,16 @@ pub(crate) const PARTS: &[Part] = &[
         name: "doctests",
         about: "the examples in the documentation",
         needs: &[],
-        steps: &[cargo_with(&["test", "--workspace", "--exclude", "monolock-model", "--doc", "--locked"])],
+        steps: &[cargo_with(&[
+            "test",
+            "--workspace",
+            "--exclude",
+            "monolock-model",
+            "--exclude",
+            "monolock-capacity",
+            "--doc",
+            "--locked",
+        ])],
     },
     Part {
         name: "docs",
