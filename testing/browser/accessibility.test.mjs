@@ -41,8 +41,8 @@ for (const scheme of ["light", "dark"]) {
       assert.equal(await holder.error(), 2);
       await page.shows("#message-text", "released");
       await check(page, "its answer");
-      await server.stop("SIGKILL");
       page.expected.push(/net::ERR_/);
+      await server.stop("SIGKILL");
       await page.shows("#stale", "may be old");
       await check(page, "a server that is gone");
       await page.close();
