@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "node:test";
 
-import { Client, Line, PHONE, Page, Server, bench } from "./support.mjs";
+import { Client, Line, PHONE, Page, Server, bench, laterClaims } from "./support.mjs";
 
 /** A server that is there for one test. */
 async function serve(t, options) {
@@ -72,9 +72,12 @@ test("the table is filtered by a text in the name and by a pattern", async (t) =
 test("the table is sorted by each column, in both directions", async (t) => {
   const server = await serve(t);
   const b = await Client.hold(server, "b");
+  await laterClaims();
   await Client.hold(server, "c");
+  await laterClaims();
   await Client.hold(server, "a");
   await Client.queue(server, "c");
+  await laterClaims();
   await Client.queue(server, "a");
   await Client.queue(server, "a");
   const page = await Page.open(server);

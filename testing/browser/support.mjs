@@ -100,6 +100,15 @@ export function acquire(name, leaseMs) {
   return Buffer.concat([head, text]);
 }
 
+/**
+ * Waits until the clock shows another millisecond, and one more: claims before and after this differ in the times that the
+ * server tells, which it works out anew for each answer.
+ */
+export async function laterClaims() {
+  const now = Date.now();
+  while (Date.now() <= now + 1) await new Promise(setImmediate);
+}
+
 /** A client in raw bytes, which holds a lock or waits for it. */
 export class Client {
   #bytes = Buffer.alloc(0);
