@@ -20,7 +20,9 @@ fn main() {
     let commit = env::var(COMMIT).ok().filter(|commit| !commit.is_empty()).or_else(commit_of_package);
     let commit = commit.map_or_else(|| "unknown commit".to_owned(), |commit| format!("commit {}", shortened(&commit)));
     println!("cargo::rustc-env=MONOLOCK_BUILD={commit}, {target}");
+    println!("cargo::rustc-check-cfg=cfg(jemalloc)");
     if is_with_jemalloc() {
+        println!("cargo::rustc-cfg=jemalloc");
         link("c/allocator.c", "allocator");
     }
     // A static program must not load the system's modules for names of hosts; the file says why.
@@ -34,7 +36,7 @@ fn said(what: &str) -> String {
     env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default()
 }
 
-/// As in `Cargo.toml` and `src/allocator.rs`.
+/// As in `Cargo.toml`.
 fn is_with_jemalloc() -> bool {
     env::var_os("CARGO_FEATURE_JEMALLOC").is_some() && said("OS") == "linux" && said("ARCH") == "x86_64"
 }

@@ -187,8 +187,8 @@ export class Client {
 
 /** A `monolock bench` that is ended with its test. */
 export function bench(server, ...flags) {
-  const address = flags.includes("--server") ? [] : ["--server", `127.0.0.1:${server.port}`];
-  const child = spawn(MONOLOCK, ["bench", ...flags, ...address], { stdio: "ignore" });
+  // A later --server wins.
+  const child = spawn(MONOLOCK, ["bench", "--server", `127.0.0.1:${server.port}`, ...flags], { stdio: "ignore" });
   child.ended = new Promise((resolve) => child.once("exit", resolve));
   return child;
 }

@@ -130,6 +130,13 @@ const CHROMIUM: Need = Need {
 const BUILD_SERVER: Step = cargo_with(&["build", "--package", "monolock-bin", "--locked"]);
 const BUILD_SUITE: Step = cargo_with(&["build", "--package", "monolock-conformance", "--bins", "--locked"]);
 
+/// The suite against this driver, each case twice.
+macro_rules! suite {
+    ($($driver:literal),+) => {
+        built("debug/monolock-conformance", &["--repeat", "2", "--jobs", "12", "--brief", "--", $($driver),+], ".")
+    };
+}
+
 const GO_FOLDER: &str = "clients/go";
 const PYTHON_FOLDER: &str = "clients/python";
 const NODE_FOLDER: &str = "clients/node";
@@ -306,50 +313,11 @@ pub(crate) const PARTS: &[Part] = &[
             BUILD_SUITE,
             call("python3", &["-m", "venv", "target/python"], "."),
             call("go", &["build", "-o", "../../target/go-driver", "./cmd/conformance-driver"], GO_FOLDER),
-            built(
-                "debug/monolock-conformance",
-                &["--repeat", "2", "--jobs", "12", "--brief", "--", "target/debug/rust-driver"],
-                ".",
-            ),
-            built(
-                "debug/monolock-conformance",
-                &["--repeat", "2", "--jobs", "12", "--brief", "--", "target/go-driver"],
-                ".",
-            ),
-            built(
-                "debug/monolock-conformance",
-                &[
-                    "--repeat",
-                    "2",
-                    "--jobs",
-                    "12",
-                    "--brief",
-                    "--",
-                    "target/python/bin/python",
-                    "clients/python/conformance/driver.py",
-                ],
-                ".",
-            ),
-            built(
-                "debug/monolock-conformance",
-                &[
-                    "--repeat",
-                    "2",
-                    "--jobs",
-                    "12",
-                    "--brief",
-                    "--",
-                    "target/python/bin/python",
-                    "clients/python/conformance/driver.py",
-                    "--async",
-                ],
-                ".",
-            ),
-            built(
-                "debug/monolock-conformance",
-                &["--repeat", "2", "--jobs", "12", "--brief", "--", "node", "clients/node/conformance/driver.mjs"],
-                ".",
-            ),
+            suite!("target/debug/rust-driver"),
+            suite!("target/go-driver"),
+            suite!("target/python/bin/python", "clients/python/conformance/driver.py"),
+            suite!("target/python/bin/python", "clients/python/conformance/driver.py", "--async"),
+            suite!("node", "clients/node/conformance/driver.mjs"),
         ],
     },
     Part {

@@ -174,7 +174,7 @@ fn the_log_is_coloured_on_terminals_that_want_it() {
 }
 
 /// The allocator's own thread gives memory back that clients have left, when nobody calls any more.
-#[cfg(all(feature = "jemalloc", target_os = "linux", target_arch = "x86_64"))]
+#[cfg(jemalloc)]
 #[test]
 fn somebody_gives_memory_back() {
     let server = Server::start();

@@ -3,8 +3,7 @@
 use std::hint;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +37,23 @@ fn probe(context: &Context, target: &Target, sheet: &mut Sheet, of: &str) -> io:
     Ok(())
 }
 
+/// Probes while something goes on beside it, on a thread of its own, until it hears that it is over.
+fn probe_beside<T: Send>(
+    context: &Context,
+    target: &Target,
+    sheet: &mut Sheet,
+    disturb: impl FnOnce(&AtomicBool) -> T + Send,
+) -> io::Result<T> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let disturbing = scope.spawn(|| disturb(&over));
+        let probed = probe(context, target, sheet, DISTURBED);
+        over.store(true, Ordering::Relaxed);
+        let outcome = disturbing.join().map_err(|_| io::Error::other("what disturbs has panicked"))?;
+        probed.map(|()| outcome)
+    })
+}
+
 fn judge(sheet: &mut Sheet) {
     sheet.judge_ratio(TAIL, DISTURBED, QUIET, Goal::AtMost(3.0));
 }
@@ -64,21 +80,14 @@ pub(super) fn listing(context: &Context, sheet: &mut Sheet) -> io::Result<()> {
     let crowd = crowd(&target.address, context.many(LISTED), Until::Later)?;
     for _ in 0..context.rounds {
         probe(context, &target, sheet, QUIET)?;
-        let (over, listed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let reading = thread::spawn({
-            let (over, listed) = (Arc::clone(&over), Arc::clone(&listed));
-            move || {
-                while !over.load(Ordering::Relaxed) {
-                    listed.fetch_add(list_all(admin)?, Ordering::Relaxed);
-                }
-                Ok::<_, io::Error>(())
+        let listed = probe_beside(context, &target, sheet, |over| {
+            let mut listed = 0;
+            while !over.load(Ordering::Relaxed) {
+                listed += list_all(admin)?;
             }
-        });
-        let probed = probe(context, &target, sheet, DISTURBED);
-        over.store(true, Ordering::Relaxed);
-        reading.join().map_err(|_| io::Error::other("the listing has panicked"))??;
-        probed?;
-        sheet.push("locks listed", "", DISTURBED, real(listed.load(Ordering::Relaxed)));
+            Ok::<_, io::Error>(listed)
+        })??;
+        sheet.push("locks listed", "", DISTURBED, real(listed));
     }
     drop(crowd);
     judge(sheet);
@@ -126,19 +135,11 @@ pub(super) fn computing(context: &Context, sheet: &mut Sheet) -> io::Result<()> 
     let target = Target::start(Kind::Monolock, &context.programs)?;
     for _ in 0..context.rounds {
         probe(context, &target, sheet, QUIET)?;
-        let over = Arc::new(AtomicBool::new(false));
-        let computing = thread::spawn({
-            let over = Arc::clone(&over);
-            move || {
-                while !over.load(Ordering::Relaxed) {
-                    hint::black_box(0);
-                }
+        probe_beside(context, &target, sheet, |over| {
+            while !over.load(Ordering::Relaxed) {
+                hint::black_box(0);
             }
-        });
-        let probed = probe(context, &target, sheet, DISTURBED);
-        over.store(true, Ordering::Relaxed);
-        computing.join().map_err(|_| io::Error::other("the computing has panicked"))?;
-        probed?;
+        })?;
     }
     sheet.judge_ratio(TAIL, DISTURBED, QUIET, Goal::None);
     Ok(())
