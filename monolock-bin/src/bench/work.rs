@@ -96,7 +96,9 @@ impl Team {
             Scenario::Heartbeat => {
                 self.each(|station, connection, claim| beat(station, connection, claim, start)).await;
             }
-            Scenario::Handover => self.each(hand_down).await,
+            Scenario::Handover => {
+                self.each(|station, connection, claim| hand_down(station, connection, claim, start)).await;
+            }
             Scenario::Idle => {
                 self.place_all(ATTEMPTS_AT_A_TIME, Counted::All).await;
                 sleep_until(end.into()).await;
@@ -223,7 +225,10 @@ async fn beat(station: Rc<Station>, connection: usize, claim: Option<(Claim, Ans
 }
 
 /// Waits for the lock and lets it go.
-async fn hand_down(station: Rc<Station>, connection: usize, claim: Option<(Claim, Answer)>) {
+///
+/// A server may read the first claim of a round before the end of the last one of the round before. That claim waits,
+/// and has its lock from nobody of this round: it is none of the waiters that are handed one.
+async fn hand_down(station: Rc<Station>, connection: usize, claim: Option<(Claim, Answer)>, start: Instant) {
     let Some((mut claim, answer)) = claim else { return };
     let closing = &station.closings[station.plan.lock_of(connection)];
     if answer == Answer::Waiting {
@@ -236,11 +241,10 @@ async fn hand_down(station: Rc<Station>, connection: usize, claim: Option<(Claim
                 Err(_elapsed) => break Err(FailureKind::TimedOut),
             }
         };
+        let closed = station.origin + Duration::from_nanos(closing.load(Ordering::Acquire));
         match granted {
-            Ok(()) => {
-                let closed = station.origin + Duration::from_nanos(closing.load(Ordering::Acquire));
-                station.succeeded(closed.elapsed());
-            }
+            Ok(()) if closed < start => {}
+            Ok(()) => station.succeeded(closed.elapsed()),
             Err(kind) => station.failed(kind),
         }
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -102,6 +104,29 @@ fn a_chain_is_handed_down_to_its_end_in_every_round() {
     let acquires = watched.metric("monolock_acquires_total");
     assert_eq!(Some(acquires), report["rounds"].as_f64().map(|rounds| rounds * 7.0));
     watched.expect_metric("monolock_locks_held", |held| held < 0.5);
+}
+
+#[test]
+fn a_grant_that_no_closing_of_the_round_caused_is_no_handover() {
+    // As of a server that reads the first claim of a round before the end of the last one of the round before.
+    static CLIENTS: AtomicUsize = AtomicUsize::new(0);
+    static HANDOVER: Barrier = Barrier::new(2);
+    let (address, _) = stub(|mut client| {
+        let is_first = CLIENTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        let mut waiting = Vec::new();
+        ServerFrame::Waiting.encode(&mut waiting);
+        let _ = read(&mut client).and_then(|_| client.write_all(&waiting));
+        if !is_first {
+            HANDOVER.wait();
+        }
+        let _ = client.write_all(&acquired()).and_then(|()| read(&mut client));
+        if is_first {
+            HANDOVER.wait();
+        }
+    });
+    let report = bench(address, "handover --connections 2 --locks 1 --duration 1ms --threads 1");
+    assert_eq!(report["operations"], report["rounds"], "{report}");
+    assert_eq!(report["failures"]["total"], 0, "{report}");
 }
 
 #[test]
