@@ -55,8 +55,10 @@ async fn take_turn(args: &RunArgs) -> Result<ExitCode, Failure> {
         obtained = obtain(args) => obtained?,
         never = notice(args) => match never {},
     };
+    // The command may be at work before this process goes on, and be seen to be.
+    let stop_requests = unix::signal(own::kind(Signal::SIGTSTP)).map_err(failed)?;
     let mut job = Job::spawn(&args.command, guard.name(), guard.token()).map_err(failed)?;
-    match attend(&guard, &mut job, &mut signals).await.map_err(failed)? {
+    match attend(&guard, &mut job, &mut signals, stop_requests).await.map_err(failed)? {
         Ending::Ended(status) => {
             guard.release().await;
             Ok(ExitCode::from(status))
@@ -79,8 +81,12 @@ enum Ending {
 }
 
 /// Stands by while the command runs.
-async fn attend(guard: &LockGuard, job: &mut Job, signals: &mut Signals) -> io::Result<Ending> {
-    let mut stop_requests = unix::signal(own::kind(Signal::SIGTSTP))?;
+async fn attend(
+    guard: &LockGuard,
+    job: &mut Job,
+    signals: &mut Signals,
+    mut stop_requests: unix::Signal,
+) -> io::Result<Ending> {
     let mut lost = guard.lost();
     loop {
         tokio::select! {

@@ -323,14 +323,16 @@ impl Orders {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::fs::{self, File};
     use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
     use std::time::SystemTime;
 
     use monolock_core::LockName;
     use prometheus_client::metrics::counter::Counter;
     use tokio_util::sync::CancellationToken;
 
-    use super::{Audit, AuditFailure, AuditLog, AuditSink, QUEUE_EVENTS};
+    use super::{Audit, AuditFailure, AuditLog, AuditSink, QUEUE_EVENTS, Target, Writer};
     use crate::event::{Event, What};
 
     fn event() -> Event {
@@ -342,6 +344,30 @@ mod tests {
             remote_addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
             what: What::Denied {},
         }
+    }
+
+    #[test]
+    fn b63_a_file_that_was_emptied_amid_a_line_begins_with_the_whole_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let lines = "{\"event\":\"granted\"}\n{\"event\":\"released\"}\n";
+        let sink = AuditSink::File(path.clone());
+        let mut writer = Writer {
+            desk: Arc::default(),
+            target: Target::open(&sink, AuditFailure::Continue).unwrap(),
+            is_reopening: false,
+            fails: None,
+            lines: lines.into(),
+            begun: 0,
+            trouble: None,
+        };
+        // The disk was full in the middle of the first line.
+        let begun = writer.target.write(&writer.lines[..7]).unwrap();
+        writer.note_written(begun);
+        File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        writer.care();
+        writer.write();
+        assert_eq!(fs::read_to_string(&path).unwrap(), lines);
     }
 
     #[test]

@@ -245,11 +245,12 @@ impl Reader {
             ring.begin(events.kept);
             events.is_watched.store(true, Ordering::Relaxed);
         }
-        events.metrics.event_readers.inc();
         let mut reader = Self { shared: Arc::clone(shared), next: 0, is_dropped: false };
         shared.shards.pass_through();
         let start;
         (reader.next, start) = events.ring.lock().start(events.life, from);
+        // Whoever sees it counted knows that it misses nothing from then on.
+        events.metrics.event_readers.inc();
         Ok((reader, start))
     }
 
@@ -288,7 +289,6 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let events = &self.shared.witness().events;
-        events.metrics.event_readers.dec();
         if self.is_dropped {
             events.metrics.event_readers_dropped.inc();
             events.metrics.events_dropped.inc_by(events.lost(self.next));
@@ -297,6 +297,9 @@ impl Drop for Reader {
         let mut ring = events.ring.lock();
         ring.readers -= 1;
         ring.deserted_at = now;
+        drop(ring);
+        // Whoever sees it gone may begin in its place.
+        events.metrics.event_readers.dec();
     }
 }
 

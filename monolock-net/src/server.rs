@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::accept::{Backlog, accept, close};
@@ -150,7 +151,9 @@ impl Server {
             let shared = Arc::clone(&shared);
             tasks.spawn(async move { shared.shards.expire(shard).await });
         }
-        tasks.spawn(keep_tokens(Arc::clone(&shared)));
+        if shared.token_file.is_some() {
+            tasks.spawn(keep_tokens(Arc::clone(&shared)));
+        }
         // A task of its own is polled by a thread that polls the sockets too; where this future is polled, by the thread
         // of `block_on` perhaps, each connection would have to wake that thread first.
         let mut accepting = JoinSet::new();
@@ -163,18 +166,20 @@ impl Server {
         }
         drop(stop);
         // Each connection bounds its own parting; this bound is for a runtime that is too busy to let it.
-        let parting = shared.connections.wait();
-        if tokio::time::timeout(shared.io_timeout.saturating_add(STOP_MARGIN), parting).await.is_err() {
+        let (begun, limit) = (Instant::now(), shared.io_timeout.saturating_add(STOP_MARGIN));
+        if tokio::time::timeout(limit, shared.connections.wait()).await.is_err() {
             tracing::warn!(left = shared.connections.len(), "stopped with connections still open");
         }
         drop(tasks);
         let stopped = if shared.audit_failed.is_cancelled() { Err(AuditFailed) } else { Ok(()) };
+        // What clients have left of the time is the log's, but for one that has failed already.
+        let left = if stopped.is_ok() { limit.saturating_sub(begun.elapsed()) } else { Duration::ZERO };
         let finishing = tokio::task::spawn_blocking(move || {
             if let Some(Err(error)) = shared.token_file.as_ref().map(|file| file.lock().finish()) {
                 tracing::error!(%error, "the token file could not be written back; the next start skips the tokens that were reserved");
             }
             if let Some(audit) = &shared.witness().audit
-                && !audit.finish(AUDIT_PATIENCE)
+                && !audit.finish(left.saturating_add(AUDIT_PATIENCE))
             {
                 tracing::error!("the audit log lacks its last lines: its sink did not take them in time");
             }
@@ -215,7 +220,7 @@ const STOP_MARGIN: Duration = Duration::from_millis(500);
 /// How often it is looked at whether more tokens are to be reserved.
 const TOKEN_CARE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for the last lines of the audit log.
+/// How long a stop waits for the last lines of the audit log at least.
 const AUDIT_PATIENCE: Duration = Duration::from_millis(400);
 
 impl ServerHandle {
@@ -266,9 +271,6 @@ impl std::error::Error for AuditFailed {}
 
 /// Reserves tokens in the token file, where there is one, before they are wanted.
 async fn keep_tokens(shared: Arc<Shared>) {
-    if shared.token_file.is_none() {
-        return;
-    }
     let failures = Repeated::default();
     loop {
         tokio::time::sleep(TOKEN_CARE_INTERVAL).await;

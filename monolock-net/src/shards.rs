@@ -122,9 +122,10 @@ impl Shards {
             turn.settle();
             let session = turn.state.engine.acquire(turn.now, request, &mut turn.state.effects)?;
             turn.state.connect(session, Arc::clone(connection));
+            // Before anybody is answered, as with heartbeats: what a client has been told is counted.
+            turn.witness.metrics.acquires.inc();
             Ok(session)
         })?;
-        self.witness.metrics.acquires.inc();
         Ok(Claim { shard, session })
     }
 

@@ -275,7 +275,11 @@ impl<'a> Schedule<'a> {
     /// because a timer was is measured from its real beginning: that is the generator's fault, and told as its lag.
     async fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let Some(Pace { first, interval }) = self.pace else { return (now < self.end).then_some(now) };
+        let Some(Pace { first, interval }) = self.pace else {
+            // Each connection does something, however short the time and late the thread.
+            let is_first = std::mem::replace(&mut self.number, 1) == 0;
+            return (is_first || now < self.end).then_some(now);
+        };
         let intended = self.start + first + interval.saturating_mul(self.number);
         self.number = self.number.saturating_add(1);
         if intended >= self.end {
