@@ -6,9 +6,9 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, io};
 
 use jsonschema::Validator;
@@ -17,7 +17,7 @@ use monolock_net::{
 };
 use serde_json::{Value, json};
 
-use crate::child::ChildServer;
+use crate::child::{ChildServer, no_child_begins};
 use crate::client::{Client, Heard, LONG};
 use crate::http::{self, Response, encoded, exchange};
 use crate::server::{TestServer, crowd, eventually, own_address};
@@ -147,6 +147,14 @@ fn info_shows_the_server_and_its_settings() {
     assert_eq!((&info["start_grace_remaining_ms"], &info["config"]["audit_log"]), (&json!(0), &Value::Null));
 }
 
+/// Each was told by the wall clock of its own moment, less the time that had passed: two clocks, read one after the other.
+#[track_caller]
+fn assert_same_instant(one: &Value, other: &Value) {
+    let [one, other] = [one, other].map(|time| humantime::parse_rfc3339(time.as_str().unwrap()).unwrap());
+    let apart = one.duration_since(other).unwrap_or_else(|error| error.duration());
+    assert!(apart < Duration::from_mins(1), "{apart:?}");
+}
+
 #[test]
 fn a_lock_is_shown_with_its_holder_and_its_queue_in_order() {
     let server = start();
@@ -157,15 +165,21 @@ fn a_lock_is_shown_with_its_holder_and_its_queue_in_order() {
     // What is left of a lease is less with each look.
     let lasting = |lock: &Value| {
         let mut lock = lock.clone();
-        let sessions = ["/holder", "/waiters/0", "/waiters/1"];
-        for session in sessions {
-            let remaining = lock.pointer_mut(session).unwrap()["lease_remaining_ms"].take().as_u64().unwrap();
+        let mut begins = Vec::new();
+        for (session, begin) in [("/holder", "since"), ("/waiters/0", "queued_at"), ("/waiters/1", "queued_at")] {
+            let session = lock.pointer_mut(session).unwrap();
+            let remaining = session["lease_remaining_ms"].take().as_u64().unwrap();
             assert!((u64::from(LONG) - 600_000..=u64::from(LONG) + 2).contains(&remaining), "{remaining}");
+            begins.push(session[begin].take());
         }
-        lock
+        (lock, begins)
     };
     assert_eq!(listed["locks"].as_array().unwrap().len(), 1);
-    assert_eq!(lasting(&listed["locks"][0]), lasting(&lock));
+    let (lasting, listed) = (lasting(&lock), lasting(&listed["locks"][0]));
+    assert_eq!(lasting.0, listed.0);
+    for (one, other) in lasting.1.iter().zip(&listed.1) {
+        assert_same_instant(one, other);
+    }
     assert_eq!(lock["name"], "nightly/import");
     assert_eq!(lock["holder"]["token"], token);
     assert_eq!(lock["holder"]["lease_ms"], LONG);
@@ -248,7 +262,7 @@ fn a_waiter_is_kicked_by_its_session_and_nobody_else_is() {
     let target = format!("/api/locks/jobs/waiters/{session}");
     let kicked = request(&server, "DELETE", &target).1;
     assert_eq!(kicked["waiter"]["session"], *session);
-    assert_eq!(kicked["waiter"]["queued_at"], lock["waiters"][1]["queued_at"]);
+    assert_same_instant(&kicked["waiter"]["queued_at"], &lock["waiters"][1]["queued_at"]);
     is_told(&mut waiters[1]);
     refused(&server, "DELETE", &target, 404);
     // A holder is no waiter.
@@ -379,7 +393,7 @@ fn a_page_is_the_last_exactly_when_nothing_follows() {
 #[test]
 fn fifteen_thousand_locks_are_listed_while_heartbeats_go_on() {
     const LOCKS: usize = 15_000;
-    const PROMPT: Duration = Duration::from_secs(1);
+    const MANY: u64 = 10;
     // The server's ends of the connections are in another process.
     let name = "admin::fifteen_thousand_locks_are_listed_while_heartbeats_go_on";
     let Some(server) = ChildServer::of_test(name, LOCKS + 500) else { return };
@@ -395,18 +409,15 @@ fn fifteen_thousand_locks_are_listed_while_heartbeats_go_on() {
     }
     let mut beating = claim("beating".to_owned());
     let token = beating.acquired();
-    let is_over = AtomicBool::new(false);
+    let (is_over, beats) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|threads| {
-        let slowest = threads.spawn(|| {
-            let mut slowest = Duration::ZERO;
+        threads.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let sent = Instant::now();
                 beating.still_holds(token);
-                slowest = slowest.max(sent.elapsed());
+                beats.fetch_add(1, Ordering::Relaxed);
             }
-            slowest
         });
-        let over = Over(&is_over);
+        let _over = Over(&is_over);
         let list = |query: &str| {
             let target = format!("/api/locks?limit=10000{query}");
             let response = http::get(server.admin, &target);
@@ -417,9 +428,19 @@ fn fifteen_thousand_locks_are_listed_while_heartbeats_go_on() {
         let second = list(&format!("&after={}", encoded(first["next"].as_str().unwrap())));
         assert_eq!((names(&first).len(), names(&second).len()), (10_000, 5_001));
         assert_eq!(names(&list("&match=*4999")), ["lock/04999", "lock/14999"]);
-        drop(over);
-        let slowest = slowest.join().unwrap();
-        assert!(slowest < PROMPT, "{slowest:?}");
+        // How many are answered while one listing is made is the machine's affair; a listing that held them up would
+        // never see so many.
+        let during = || {
+            let before = beats.load(Ordering::Relaxed);
+            http::get(server.admin, "/api/locks?limit=10000");
+            beats.load(Ordering::Relaxed) - before
+        };
+        let mut most = 0;
+        eventually(|| {
+            most = most.max(during());
+            most >= MANY
+        });
+        assert!(most >= MANY, "{most}");
     });
     clients.into_iter().for_each(Client::reset);
 }
@@ -637,9 +658,11 @@ fn a_unix_socket_is_its_owners_alone_and_goes_with_its_server() {
 fn a_socket_that_nobody_listens_on_is_replaced_and_nothing_else_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin.sock");
+    let guard = no_child_begins();
     drop(UnixListener::bind(&path).unwrap());
     assert!(fs::symlink_metadata(&path).unwrap().file_type().is_socket());
     let server = start_at(&path);
+    drop(guard);
     assert_eq!(info_at(&path).unwrap(), 200);
     // What has taken its place by the end is not its own to remove.
     fs::remove_file(&path).unwrap();

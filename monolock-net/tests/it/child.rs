@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use monolock_net::{AdminAccess, AdminListen, AdminSettings};
 
@@ -13,6 +14,14 @@ const GREETING: &str = "serving ";
 
 /// Set in a process that is to be the server of one test.
 const MARK: &str = "MONOLOCK_TEST_SERVER";
+
+/// Locked for writing while a child begins: until it is a program of its own it has all open sockets of this process.
+static SPAWNING: RwLock<()> = RwLock::new(());
+
+/// As long as this is there, a socket that this process closes is closed.
+pub(crate) fn no_child_begins() -> RwLockReadGuard<'static, ()> {
+    SPAWNING.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[derive(Debug)]
 pub(crate) struct ChildServer {
@@ -32,6 +41,7 @@ impl ChildServer {
             serve();
             return None;
         }
+        let alone = SPAWNING.write().unwrap_or_else(PoisonError::into_inner);
         let mut child = Command::new("sh")
             .args(["-c", "ulimit -n \"$2\" && exec \"$0\" --exact \"$1\" --nocapture"])
             .arg(std::env::current_exe().unwrap())
@@ -41,6 +51,7 @@ impl ChildServer {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        drop(alone);
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut lines = output.by_ref().lines().map(Result::unwrap);
         let said = lines.find_map(|line| line.split_once(GREETING).map(|(_, addresses)| addresses.to_owned()));

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::child::ChildServer;
+use crate::child::{ChildServer, no_child_begins};
 use crate::client::{Client, LONG, PATIENCE};
 use crate::http::{self, get};
 use crate::server::{TestServer, crowd, dice, eventually, own_address};
@@ -30,15 +30,17 @@ pub(crate) fn scrape(address: std::net::SocketAddr) -> (String, BTreeMap<String,
 
 #[test]
 fn a_server_is_healthy_and_ready_until_its_stop_begins_and_says_so_to_the_end_of_it() {
-    let server = start();
+    // A client that does not close holds the stop up for a moment, which does not pass by itself.
+    let address = own_address();
+    let server = TestServer::with_time_on_demand_and(PATIENCE, move |builder| builder.ops(address));
     let is_at = |path: &str| (get(server.ops(), path).status, get(server.ops(), path).body);
     for path in ["/healthz", "/readyz"] {
         assert_eq!(is_at(path), (200, "ok".to_owned()));
     }
     assert_eq!(http::request(server.ops(), "POST", "/readyz").status, 405);
     assert_eq!(get(server.ops(), "/ready").status, 404);
-    // A client that does not close holds the stop up for a moment.
     let (mut holder, _) = server.holder("jobs", LONG);
+    let _guard = no_child_begins();
     server.handle().shutdown();
     holder.error(0x01, "server shutting down");
     assert_eq!(TcpStream::connect(server.address()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
@@ -61,7 +63,8 @@ fn a_stop_waits_for_no_client_of_http() {
     let begin = Instant::now();
     let stopped = server.stop();
     let took = stopped.returned - begin;
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    // Each may take ten seconds for its request.
+    assert!(took < Duration::from_secs(9), "{took:?}");
     drop((mute, halfway));
 }
 
@@ -208,8 +211,11 @@ fn b41_a_server_without_descriptors_holds_its_locks_answers_and_accepts_again() 
     eventually(|| scrape(server.ops).1["monolock_accept_errors_total"] > 0.0);
     let is_settled =
         |samples: &BTreeMap<String, f64>| samples["monolock_locks_held"] == samples["monolock_connections_active"];
-    eventually(|| is_settled(&scrape(server.ops).1));
-    let (_, samples) = scrape(server.ops);
+    let mut samples = BTreeMap::new();
+    eventually(|| {
+        samples = scrape(server.ops).1;
+        is_settled(&samples)
+    });
     assert!(is_settled(&samples) && (20.0..64.0).contains(&samples["monolock_locks_held"]), "{samples:?}");
     // A quarter is reserved, and all that is open of it now serves the scrape, but for one connection.
     assert!(samples.get("process_open_fds").is_none_or(|open| *open < 56.0), "{samples:?}");
@@ -219,10 +225,11 @@ fn b41_a_server_without_descriptors_holds_its_locks_answers_and_accepts_again() 
     assert_eq!(get(server.admin, "/api/locks").status, 200);
     holder.still_holds(token);
     // It does not spin.
-    let before = samples["monolock_accept_errors_total"];
+    let errors = || scrape(server.ops).1["monolock_accept_errors_total"];
+    let (before, begin) = (errors(), Instant::now());
     thread::sleep(Duration::from_secs(1));
-    let after = scrape(server.ops).1["monolock_accept_errors_total"];
-    assert!(after - before < 20.0, "{before} {after}");
+    let a_second = (errors() - before) / begin.elapsed().as_secs_f64();
+    assert!(a_second < 20.0, "{a_second}");
     // Some leave, the others get in, and in the end everybody was served.
     for mut client in crowd {
         client.acquired();

@@ -181,8 +181,7 @@ impl TestServer {
     /// Until the server has a task for so many connections.
     #[track_caller]
     pub(crate) fn await_connections(&self, expected: usize) {
-        eventually(|| self.connections() == expected);
-        assert_eq!(self.connections(), expected, "connections after {PATIENCE:?}");
+        await_number(expected, || self.connections(), "connections");
     }
 
     /// Until the server, which has been told to stop and accepts no more, has a task for so many connections: each of
@@ -190,15 +189,13 @@ impl TestServer {
     #[track_caller]
     pub(crate) fn await_partings(&self, expected: usize) {
         let partings = || self.runtime.metrics().num_alive_tasks().saturating_sub(SHARDS);
-        eventually(|| partings() == expected);
-        assert_eq!(partings(), expected, "connections that are parted from, after {PATIENCE:?}");
+        await_number(expected, partings, "connections that are parted from");
     }
 
     /// Until no task of the server is left, after its stop.
     #[track_caller]
     pub(crate) fn await_tasks_gone(&self) {
-        eventually(|| self.runtime.metrics().num_alive_tasks() == 0);
-        assert_eq!(self.runtime.metrics().num_alive_tasks(), 0, "tasks after {PATIENCE:?}");
+        await_number(0, || self.runtime.metrics().num_alive_tasks(), "tasks");
     }
 
     /// Stops it, and waits for its end.
@@ -229,6 +226,17 @@ pub(crate) fn eventually(mut is_true: impl FnMut() -> bool) {
     while !is_true() && begin.elapsed() < PATIENCE {
         thread::yield_now();
     }
+}
+
+/// Waits until there are so many, and judges what it saw last.
+#[track_caller]
+fn await_number(expected: usize, present: impl Fn() -> usize, of_what: &str) {
+    let mut seen = 0;
+    eventually(|| {
+        seen = present();
+        seen == expected
+    });
+    assert_eq!(seen, expected, "{of_what} after {PATIENCE:?}");
 }
 
 async fn eventually_async(is_true: impl Fn() -> bool) {

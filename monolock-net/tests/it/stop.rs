@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use monolock_net::{Server, StartError};
 use tokio::runtime::Builder;
 
+use crate::child::no_child_begins;
 use crate::client::{Client, LONG, PATIENCE, acquire};
 use crate::server::{TestServer, eventually};
 
@@ -26,6 +27,7 @@ fn a_stop_tells_every_session_and_promotes_nobody() {
         sessions.extend((0..5).map(|_| server.waiter(name, LONG)));
     }
     server.await_connections(2 + sessions.len());
+    let _guard = no_child_begins();
     server.handle().shutdown();
     for client in sessions.iter_mut().chain([&mut mute, &mut half_said]) {
         client.error(0x01, FAREWELL);

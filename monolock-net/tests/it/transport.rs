@@ -104,7 +104,8 @@ fn b39_an_idle_session_is_not_cut_by_the_io_timeout() {
 
 #[test]
 fn b42_an_error_is_read_though_the_server_has_not_read_all_that_was_sent() {
-    let server = TestServer::start();
+    // The time in which the server listens to what nobody wants to hear does not pass by itself.
+    let server = TestServer::with_time_on_demand(IO_TIMEOUT);
     let junk = vec![0x55; 1 << 16];
     for head in [acquire(b"\xff", LONG), vec![0x01, 0x02], HEARTBEAT.to_vec()] {
         let mut client = server.connect();
@@ -119,6 +120,9 @@ fn b42_an_error_is_read_though_the_server_has_not_read_all_that_was_sent() {
 /// A reset destroys what a client has not read yet; on Linux it spares what came before it, so the socket is asked.
 #[track_caller]
 fn read_after_the_server_has_closed(server: &TestServer, mut client: Client) {
+    server.await_connections(1);
+    server.advance(Duration::ZERO);
+    server.advance(Duration::from_secs(2));
     server.await_connections(0);
     assert!(client.stream().take_error().unwrap().is_none(), "the server reset the connection");
     assert_eq!(client.hear_all()[0], 0x13);
