@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::engine::Engine;
-use crate::support::{Ended, Session, outcome, until};
+use crate::engine::{Engine, outcome, until};
+use crate::support::{Ended, Session};
 
 #[test]
 fn the_composition_comes_up_healthy_and_goes_down() {

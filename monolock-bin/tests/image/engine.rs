@@ -5,10 +5,25 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Ended, outcome, until};
+use crate::support::{Ended, outcome_within, until_within};
+
+/// Podman may be at work for longer than a server may; builds and starts of whole systems are among it.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Runs a process to its end, whether it is podman's work or none.
+pub(crate) fn outcome(command: &mut Command) -> Ended {
+    outcome_within(PATIENCE, command)
+}
+
+/// Waits until something is so; says how it is instead, if it never is.
+#[track_caller]
+pub(crate) fn until(is_so: impl FnMut() -> bool, or: impl Fn() -> String) {
+    until_within(PATIENCE, is_so, or);
+}
 
 /// What the tests call the image.
 pub(crate) const IMAGE: &str = "monolock";

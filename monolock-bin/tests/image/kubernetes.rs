@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::engine::{Engine, IMAGE, root};
-use crate::support::{Ended, outcome, until};
+use crate::engine::{Engine, IMAGE, outcome, root, until};
+use crate::support::Ended;
 
 #[test]
 fn podman_plays_the_pod_of_kubernetes() {

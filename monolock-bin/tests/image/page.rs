@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use crate::engine::{Engine, IMAGE, build_command, root};
-use crate::support::{Ended, outcome};
+use crate::engine::{Engine, IMAGE, build_command, outcome, root};
+use crate::support::Ended;
 
 #[test]
 fn the_commands_of_the_page_run() {

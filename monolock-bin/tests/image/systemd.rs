@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::engine::{Engine, root};
+use crate::engine::{Engine, outcome, root, until};
 use crate::pki::Authority;
-use crate::support::{Ended, Frame, Session, outcome, until};
+use crate::support::{Ended, Frame, Session};
 
 const NAME: &str = "systemd";
 
@@ -130,7 +130,7 @@ fn systemd_starts_reloads_watches_and_restarts_the_service() {
     let mut session = Session::connect(machine.address);
     session.acquire("jobs", 60_000);
     assert!(session.expect_acquired() > token);
-    machine.put("etc/systemd/system/monolock.service.d/soon.conf", "[Service]\nWatchdogSec=1s\n");
+    machine.put("etc/systemd/system/monolock.service.d/soon.conf", "[Service]\nWatchdogSec=5s\n");
     machine.say("systemctl daemon-reload");
     machine.say("systemctl restart monolock.service");
     let pid = machine.property("MainPID");

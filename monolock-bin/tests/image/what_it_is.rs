@@ -67,5 +67,5 @@ fn every_command_of_the_program_is_there() {
     let version = engine.say(["run", "--rm", IMAGE, "--version"]);
     assert!(version.starts_with(concat!("monolock ", env!("CARGO_PKG_VERSION"))), "{version}");
     // It starts itself as its workers.
-    assert!(engine.say(["run", "--rm", IMAGE, "demo"]).contains("Four turns"));
+    assert!(engine.say(["run", "--rm", IMAGE, "demo", "--lease", "6s"]).contains("Four turns"));
 }

@@ -1,15 +1,15 @@
 //! `monolock demo`: the story as it is told, without its times.
 
-use crate::support::{assert_in_order, monolock, outcome, words};
+use crate::support::{PATIENCE, assert_in_order, monolock, outcome_within, words};
 
 #[test]
 fn the_demo_tells_its_story() {
-    let ended = outcome(&mut monolock(words("demo --lease 1500ms")));
+    let ended = outcome_within(PATIENCE * 3, &mut monolock(words("demo --lease 6s")));
     assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
     assert_in_order(
         &ended.stdout,
         &[
-            "leases of 1.5s",
+            "leases of 6s",
             "A  asks first, and owns the lock",
             "B  asks, and queues behind A",
             "C  asks, and queues behind B",

@@ -188,12 +188,12 @@ fn the_page_has_each_code_of_the_wire_and_no_other() {
 #[test]
 fn the_server_sends_the_codes_with_the_reasons_of_the_page() {
     let written = codes_and_reasons();
-    let jobs = acquire("jobs", 1000);
+    let jobs = acquire("jobs", 60_000);
     let long_name: &[u8] = b"\x01\x01\x00\x00\x03\xe8\x01\x00";
-    let limited = Server::start_with(monolock(words("--listen 127.0.0.1:0 --max-sessions 1 --max-lease 5s")));
+    let limited = Server::start_with(monolock(words("--listen 127.0.0.1:0 --max-sessions 1 --max-lease 1m")));
     let _holder = {
         let mut holder = limited.connect();
-        holder.acquire("other", 5000);
+        holder.acquire("other", 60_000);
         holder.expect_acquired();
         holder
     };
@@ -203,18 +203,18 @@ fn the_server_sends_the_codes_with_the_reasons_of_the_page() {
     let mut said = vec![
         error(plain, b"\x01\x02", nothing),
         error(plain, b"\x02", nothing),
-        error(plain, &[&jobs[..], b"\x01"].concat(), nothing),
+        error(plain, &[&acquire("twice", 60_000)[..], b"\x01"].concat(), nothing),
         error(plain, b"\x7f", nothing),
         error(plain, b"\x01\x01\x00\x00\x03\xe8\x00\x00", nothing),
         error(plain, long_name, nothing),
         error(plain, b"\x01\x01\x00\x00\x03\xe8\x00\x01\xff", nothing),
         error(plain, b"\x01\x01\x00\x00\x00\x00", nothing),
         error(limited.address, &jobs, nothing),
-        error(limited.address, &acquire("jobs", 5001), nothing),
+        error(limited.address, &acquire("jobs", 60_001), nothing),
     ];
     let release = || drop(http(administered.admin, "POST", "/api/locks/jobs/release"));
     said.push(error(plain, &jobs, release));
-    said.push(error(plain, &jobs, || administered.server.process.signal(Signal::SIGTERM)));
+    said.push(error(plain, &acquire("another", 60_000), || administered.server.process.signal(Signal::SIGTERM)));
     for (code, reason) in &said {
         assert!(reason.starts_with(&written[code]), "{code}: {reason:?}, but the page has {:?}", written[code]);
     }

@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Frame, Server, Session, assert_fails, logged_address, monolock, outcome, words};
+use crate::support::{Ended, Frame, Nobody, Server, Session, assert_fails, logged_address, monolock, outcome, words};
 
 /// A server with an admin API.
 pub(crate) struct Administered {
@@ -314,12 +314,14 @@ fn who_answers_in_its_place_is_found_out() {
     for line in ["locks", "locks --json"] {
         assert_fails(&mut asking(circle, &words(line)), 123, &foreign(circle, "its listing does not go on"));
     }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = listener.local_addr().unwrap();
-    drop(listener);
-    let ended = outcome(&mut asking(nobody, &["locks"]));
+    let nobody = Nobody::new();
+    let ended = outcome(&mut asking(nobody.address, &["locks"]));
     assert_eq!(ended.status, 123);
-    assert!(ended.stderr.starts_with(&format!("monolock: no admin API is reached at {nobody}: ")), "{}", ended.stderr);
+    assert!(
+        ended.stderr.starts_with(&format!("monolock: no admin API is reached at {}: ", nobody.address)),
+        "{}",
+        ended.stderr
+    );
 }
 
 /// So many locks as the API lists them, from number `from` on.

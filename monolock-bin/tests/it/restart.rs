@@ -12,15 +12,15 @@ use crate::support::{Frame, Server, Watched, assert_fails, http, http_get, logge
 
 #[test]
 fn in_the_grace_claims_queue_in_order_and_nobody_is_granted() {
-    const GRACE: Duration = Duration::from_secs(4);
+    const GRACE: Duration = Duration::from_secs(10);
     let begun = Instant::now();
-    let watched = Watched::start(words("--start-grace 4s --admin-listen 127.0.0.1:0"));
+    let watched = Watched::start(words("--start-grace 10s --admin-listen 127.0.0.1:0"));
     let server = &watched.server;
     let mut sessions: Vec<_> = (0..4).map(|_| server.queue("jobs")).collect();
     let mut elsewhere = server.queue("elsewhere");
     assert!(begun.elapsed() < GRACE, "the machine is too slow for this test");
     let remaining = watched.metric("monolock_start_grace_seconds");
-    assert!(remaining <= 4.0);
+    assert!(remaining <= 10.0);
     for session in &mut sessions {
         session.heartbeat();
     }
@@ -117,13 +117,13 @@ fn a_token_file_that_cannot_be_used_is_named_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
     let path = file.display();
-    let server = Server::start_with(with_tokens(&file));
+    let mut server = Server::start_with(with_tokens(&file));
     assert_fails(&mut with_tokens(&file), 1, &format!("--token-file {path}: another server uses it"));
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(&file, &link).unwrap();
     assert_fails(&mut with_tokens(&link), 1, &format!("--token-file {path}: another server uses it"));
     server.process.signal(Signal::SIGKILL);
-    drop(server);
+    assert_eq!(server.process.status(), 137);
 
     let damaged = format!(
         "--token-file {path}: it is damaged; restore it, or remove it if the wall clock is right and no token of this server is newer than it"

@@ -18,7 +18,7 @@ use monolock_core::{Lease, LockName};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// Whatever is expected has come by then, on the slowest machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,9 +51,14 @@ pub(crate) struct Ended {
 
 /// Runs a process to its end.
 pub(crate) fn outcome(command: &mut Command) -> Ended {
+    outcome_within(PATIENCE, command)
+}
+
+/// Runs a process to its end, which may take so long.
+pub(crate) fn outcome_within(limit: Duration, command: &mut Command) -> Ended {
     let mut process = Process::start(command);
     drop(process.stdin.take());
-    let status = process.status();
+    let status = process.status_within(limit);
     let rest = |lines: &Receiver<String>| {
         let lines: Vec<String> = std::iter::from_fn(|| lines.recv_timeout(PATIENCE).ok()).collect();
         lines.into_iter().map(|line| line + "\n").collect()
@@ -110,7 +115,12 @@ impl Process {
 
     /// Waits until nobody has its stdout any more, itself and its children.
     pub(crate) fn expect_stdout_closed(&self) {
-        assert_eq!(self.stdout.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+        self.expect_stdout_closed_within(PATIENCE);
+    }
+
+    /// The same, where that may take so long.
+    pub(crate) fn expect_stdout_closed_within(&self, limit: Duration) {
+        assert_eq!(self.stdout.recv_timeout(limit), Err(RecvTimeoutError::Disconnected));
     }
 
     /// The first line on stderr that has `text` in it.
@@ -143,8 +153,12 @@ impl Process {
 
     /// Waits for its end, and says how it ended, as a shell reports it.
     pub(crate) fn status(&mut self) -> i32 {
+        self.status_within(PATIENCE)
+    }
+
+    fn status_within(&mut self, limit: Duration) -> i32 {
         *self.status.get_or_insert_with(|| {
-            let status = self.ended.recv_timeout(PATIENCE).expect("the process ends");
+            let status = self.ended.recv_timeout(limit).expect("the process ends");
             status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
         })
     }
@@ -263,8 +277,14 @@ impl Watched {
 
 /// Waits until something is so; says how it is instead, if it never is.
 #[track_caller]
-pub(crate) fn until(is_so: impl Fn() -> bool, or: impl Fn() -> String) {
-    let deadline = Instant::now() + PATIENCE;
+pub(crate) fn until(is_so: impl FnMut() -> bool, or: impl Fn() -> String) {
+    until_within(PATIENCE, is_so, or);
+}
+
+/// The same, where that may take so long.
+#[track_caller]
+pub(crate) fn until_within(limit: Duration, mut is_so: impl FnMut() -> bool, or: impl Fn() -> String) {
+    let deadline = Instant::now() + limit;
     while !is_so() {
         assert!(Instant::now() < deadline, "{}", or());
         thread::sleep(Duration::from_millis(5));
@@ -442,6 +462,20 @@ impl Session {
         // What does not fit now may fit when the server has read some; where that takes so long, both ways are full.
         self.stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
         while let Ok(1..) = self.stream.write(&[0x02; 4096]) {}
+    }
+}
+
+/// An address where nobody listens, nor will as long as this is there: its port is taken.
+pub(crate) struct Nobody {
+    pub(crate) address: SocketAddr,
+    _socket: Socket,
+}
+
+impl Nobody {
+    pub(crate) fn new() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        Self { address: socket.local_addr().unwrap().as_socket().unwrap(), _socket: socket }
     }
 }
 

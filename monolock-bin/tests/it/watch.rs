@@ -5,10 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::operator::{Administered, asking};
-use crate::support::{PATIENCE, Process, assert_fails, http_get, logged_address, outcome, until};
+use crate::support::{Nobody, PATIENCE, Process, assert_fails, http_get, logged_address, outcome, until};
 
 /// A server, and its metrics.
 fn observed() -> (Administered, SocketAddr) {
@@ -109,11 +110,17 @@ fn it_comes_back_to_where_it_was_and_says_what_was_missed() {
 
 #[test]
 fn a_server_that_is_restarted_is_followed_on() {
-    let (administered, ops) = observed();
+    // An address of its own, where nobody else listens when this one has ended.
+    let mut administered = Administered::start_with("--admin-listen 127.0.0.4:0 --ops-listen 127.0.0.1:0");
+    let ops = logged_address(&administered.server.process.stderr_line("serving the ops endpoints"));
     let watch = Process::start(&mut administered.monolock("watch --json"));
     expect_readers(ops, 1);
+    // It has read something: it knows where it is when the server is gone.
+    let _before = administered.server.hold("before");
+    assert!(watch.line().contains("before"));
     let admin = administered.admin;
-    drop(administered);
+    administered.server.process.signal(Signal::SIGKILL);
+    assert_eq!(administered.server.process.status(), 137);
     watch.stderr_line("are interrupted: ");
     let again = Administered::start_with(&format!("--admin-listen {admin} --ops-listen 127.0.0.1:0"));
     assert_eq!(again.admin, admin);
@@ -129,10 +136,8 @@ fn without_events_there_is_nothing_to_watch() {
     let older = crate::operator::scripted(|_| (404, json!({"error": "there is nothing at this path"}).to_string()));
     let foreign = format!("what answers at {older} is no admin API of monolock: it serves no events");
     assert_fails(&mut asking(older, &["watch"]), 123, &foreign);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = listener.local_addr().unwrap();
-    drop(listener);
-    assert_eq!(outcome(&mut asking(nobody, &["watch"])).status, 123);
+    let nobody = Nobody::new();
+    assert_eq!(outcome(&mut asking(nobody.address, &["watch"])).status, 123);
     let needs = "top needs a terminal: elsewhere there are monolock locks and monolock watch";
-    assert_fails(&mut asking(nobody, &["top"]), 2, needs);
+    assert_fails(&mut asking(nobody.address, &["top"]), 2, needs);
 }

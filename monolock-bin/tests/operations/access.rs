@@ -121,7 +121,7 @@ fn an_empty_list_allows_nothing() {
 fn b67_one_identity_with_many_connections_is_refused_more_and_others_are_served() {
     let authority = Authority::new();
     let mut command = mutual_tls(&authority, &authority.server());
-    command.args(["--max-sessions-per-client", "5"]);
+    command.args(["--max-sessions-per-client", "5", "--io-timeout", "1m"]);
     let watched = Watched::start_with(command);
     let address = watched.server.address;
     let (greedy, other) = (authority.client("spiffe://prod/greedy"), authority.client("spiffe://prod/other"));

@@ -116,9 +116,9 @@ fn a_mark_that_cannot_be_written_is_told_at_once_and_grants_go_on_from_the_reser
     let told = watched.server.process.stderr_line("the token file cannot be written");
     assert!(told.contains("ERROR"), "{told}");
 
+    let old = fs::read_to_string(away.join("tokens")).unwrap();
     fs::rename(&away, &state).unwrap();
     let mark = || fs::read_to_string(state.join("tokens")).unwrap();
-    let old = mark();
     crate::support::until(|| mark() != old, || "nothing is written though it could be".to_owned());
     assert!(token(&watched.server) > before);
     watched.server.process.signal(Signal::SIGTERM);

@@ -14,7 +14,7 @@ use crate::support::{PATIENCE, Process, Watched, http_get, until, words};
 fn watched() -> Watched {
     let watched = Watched::start(words("--max-sessions 3 --max-lease 1m"));
     let server = &watched.server;
-    drop(server.hold("jobs"));
+    drop(server.hold("before"));
     let mut refused = server.connect();
     refused.acquire("jobs", 60_001);
     assert_eq!(refused.frame(), crate::support::Frame::Error(0x19));

@@ -125,7 +125,7 @@ fn b61_a_set_that_is_wrong_in_one_file_leaves_the_old_one_whole() {
 
         expect_not_reloaded(&watched, file, what);
         assert_eq!(served_serial(address), serial(&old.certificate), "{what}");
-        TlsClient::hold(address, &authority, Some(&client), "another");
+        TlsClient::hold(address, &authority, Some(&client), what);
         let complaint = TlsClient::connect(address, &authority, Some(&stranger)).complaint();
         assert!(complaint.contains("alert"), "{what}: {complaint}");
         holder.heartbeat();
@@ -259,8 +259,8 @@ fn b61_a_storm_of_hang_ups_under_load_costs_nobody_anything() {
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        while !is_over.load(Ordering::Relaxed) {
-            TlsClient::hold(address, &authority, Some(&client), "jobs");
+        for number in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+            TlsClient::hold(address, &authority, Some(&client), &format!("jobs/{number}"));
             holder.heartbeat();
             holder.expect_acquired();
         }

@@ -55,7 +55,9 @@ fn own_address(port: u16) -> SocketAddr {
 
 #[test]
 fn systemds_own_tool_passes_the_three_sockets_and_the_first_client_starts_the_server() {
-    let ports = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    // All three at a time, so that no two are the same.
+    let taken = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = taken.map(|listener| listener.local_addr().unwrap().port());
     let [locks, admin, ops] = ports.map(own_address);
     let mut activate = Command::new("systemd-socket-activate");
     for address in [locks, admin, ops] {

@@ -36,7 +36,7 @@ fn every_kind_of_key_serves_both_versions() {
         let server = tls_server(&pair);
         for version in ["-tls1_2", "-tls1_3"] {
             let mut client = TlsClient::connect_with(server.address, &authority, None, &[version]);
-            client.acquire("jobs");
+            client.acquire(version);
             let token = client.expect_acquired();
             client.heartbeat();
             client.expect(Frame::Acquired(token));
@@ -61,10 +61,10 @@ fn a_holder_that_is_killed_hands_over_at_once_though_tls_had_no_last_word() {
     let server = tls_server(&authority.server());
     for version in ["-tls1_2", "-tls1_3"] {
         let mut holder = TlsClient::connect_with(server.address, &authority, None, &[version]);
-        holder.acquire("jobs");
+        holder.acquire(version);
         let token = holder.expect_acquired();
         let mut next = TlsClient::connect_with(server.address, &authority, None, &[version]);
-        next.acquire("jobs");
+        next.acquire(version);
         next.expect(Frame::Waiting);
         holder.kill();
         // Its lease of ten minutes is out of this test's reach.
@@ -78,10 +78,10 @@ fn a_farewell_of_tls_is_a_release() {
     let server = tls_server(&authority.server());
     for version in ["-tls1_2", "-tls1_3"] {
         let mut holder = TlsClient::connect_with(server.address, &authority, None, &["-no_ign_eof", version]);
-        holder.acquire("jobs");
+        holder.acquire(version);
         holder.expect_acquired();
         let mut next = TlsClient::connect_with(server.address, &authority, None, &[version]);
-        next.acquire("jobs");
+        next.acquire(version);
         next.expect(Frame::Waiting);
         holder.close_stdin();
         next.expect_acquired();
