@@ -109,8 +109,10 @@ fn systemd_starts_reloads_watches_and_restarts_the_service() {
     let mut session = Session::connect(machine.address);
     session.acquire("jobs", 60_000);
     let token = session.expect_acquired();
+    // It returns when the signal is sent.
     machine.say("systemctl reload monolock.service");
-    assert_eq!(machine.property("StatusText"), "1 lock, 1 session");
+    let status = || machine.property("StatusText");
+    until(|| status() == "1 lock, 1 session", status);
     session.heartbeat();
     session.expect(Frame::Acquired(token));
 
