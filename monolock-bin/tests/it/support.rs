@@ -439,6 +439,8 @@ impl Session {
                 Ok(0) => return Frame::End,
                 Ok(read) => self.unread.extend_from_slice(&bytes[..read]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Frame::End,
+                // As a process has it that was stopped and goes on.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("no frame: {error}"),
             }
         }
