@@ -35,7 +35,7 @@ for (const scheme of ["light", "dark"]) {
       await page.shows("#queue-count", "3 wait");
       await check(page, "one lock");
       await page.tab.click("#release");
-      await page.shows("#ask-warning", "may believe in it");
+      await page.shows("#ask-warning", " more.");
       await check(page, "the question");
       await page.tab.click("#ask-yes");
       assert.equal(await holder.error(), 2);

@@ -153,7 +153,7 @@ test("a release hits the holder that the question names", async (t) => {
   await page.tab.click("#release");
   await page.shows("#ask-title", 'Release "jobs"?');
   for (const fact of [holder.address, holder.token, next.address]) await page.shows("#ask-facts", fact);
-  await page.shows("#ask-warning", "may believe in it for up to");
+  await page.shows("#ask-warning", " more.");
   await page.tab.click("#ask-no");
   await page.tab.waitForSelector("#ask", { hidden: true });
   assert.ok(await holder.isHolder());
@@ -168,6 +168,28 @@ test("a release hits the holder that the question names", async (t) => {
   await page.shows("#ownerships tr:nth-child(2) .h-end", "force");
   await page.close();
 });
+
+for (const [device, viewport] of [["desktop", undefined], ["phone", PHONE]]) {
+  test(`on a ${device} a question stands still when it has heard how long the holder may believe`, async (t) => {
+    const server = await serve(t);
+    await Client.hold(server, "jobs", 2 ** 32 - 1);
+    const page = await Page.open(server, look("jobs"), { viewport });
+    await page.shows("#h-lease", " left");
+    await page.tab.setRequestInterception(true);
+    let looks = [];
+    page.tab.on("request", (request) => (looks && request.url().endsWith("/api/locks/jobs") ? looks.push(request) : request.continue()));
+    await page.tab.click("#release");
+    await page.shows("#ask-warning", "may believe in it for up to the rest of its lease.");
+    const places = () => page.tab.$$eval("#ask, #ask *", (elements) => elements.map((element) => JSON.stringify(element.getBoundingClientRect())));
+    const before = await places();
+    const held = looks;
+    looks = null;
+    for (const request of held) await request.continue();
+    await page.shows("#ask-warning", "may believe in it for up to 49days 17h ");
+    assert.deepEqual(await places(), before);
+    await page.close();
+  });
+}
 
 test("a waiter is kicked out of the middle of the queue", async (t) => {
   const server = await serve(t);
@@ -434,7 +456,7 @@ test("on a phone nothing is wider than the screen", async (t) => {
   await page.shows("#h-lease", "1h, ");
   await fits("phone-lock");
   await page.tab.tap("#release");
-  await page.shows("#ask-warning", "may believe in it");
+  await page.shows("#ask-warning", " more.");
   await fits("phone-question");
   await page.tab.tap("#ask-no");
   await page.tab.tap("#back");

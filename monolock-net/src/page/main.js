@@ -140,7 +140,7 @@ function askAbout({ title, verb, facts, warning, isStill, gone, act }) {
   byId("ask-facts").replaceChildren(
     ...facts.flatMap(([what, value, isData]) => [make("dt", "", what), make("dd", isData ? "data" : "", value)]),
   );
-  setText(byId("ask-warning"), warning);
+  byId("ask-warning").replaceChildren(...warning);
   setText(byId("ask-changed"), "");
   const yes = byId("ask-yes");
   setText(yes, verb);
@@ -173,6 +173,7 @@ function factsOf({ identity, address, session }) {
 function askToRelease({ name, holder, queue }) {
   const { token } = holder;
   const next = queue.values().next().value;
+  const left = make("span", "left", "the rest of its lease.");
   askAbout({
     title: `Release ${quoted(name)}?`,
     verb: "Release",
@@ -184,7 +185,7 @@ function askToRelease({ name, holder, queue }) {
       ["Token", token, true],
       ["Next", next ? `${named(next)}; ${counted(queue.size, "waiter")}` : "nobody waits"],
     ],
-    warning: "",
+    warning: ["The holder is told, and its connection is closed. One that is cut off may believe in it for up to ", left],
     isStill: () => locks.get(name)?.holder?.token === token,
     gone: () => {
       const holder = locks.get(name)?.holder;
@@ -207,12 +208,9 @@ function askToRelease({ name, holder, queue }) {
     },
   });
   // How long it may believe is seen when one looks.
-  const about = asked;
   api.lock(name).then(
-    (lock) => {
-      if (asked !== about || lock.holder?.token !== token) return;
-      const left = brief(lock.holder.lease_remaining_ms);
-      setText(byId("ask-warning"), `The holder is told, and its connection is closed. One that is cut off may believe in it for up to ${left} more.`);
+    ({ holder }) => {
+      if (holder?.token === token) setText(left, `${brief(holder.lease_remaining_ms)} more.`);
     },
     () => {},
   );
@@ -224,7 +222,7 @@ function askToKick({ name }, waiter) {
     title: `Kick a waiter of ${quoted(name)}?`,
     verb: "Kick",
     facts: [["Lock", safe(name), true], ...factsOf(waiter), ["Waits for", age(api.now() - waiter.since)]],
-    warning: "It leaves the queue, and its connection is closed. It may come back and queue anew.",
+    warning: ["It leaves the queue, and its connection is closed. It may come back and queue anew."],
     isStill: () => Boolean(locks.get(name)?.queue.has(session)),
     gone: () => {
       const holds = locks.get(name)?.holder?.session === session;
