@@ -305,6 +305,8 @@ test("b52: hostile names are shown as they are, looked at and released", async (
     await page.shows("#ask-facts", shown);
     await page.tab.click("#ask-yes");
     assert.equal(await clients[at].error(), 2, shown);
+    // The answer and the event come in either order.
+    await page.shows("#message-text", `released "${shown.replaceAll('"', '\\"')}", which `);
     await page.shows("#nobody", "nobody claims this lock");
   }
   assert.equal(await elements(), 1);
@@ -415,6 +417,7 @@ test("all of it is done by keyboard alone", async (t) => {
   await press("r", "Tab", "Enter");
   assert.equal(await clients["nightly/b"].error(), 2);
   await page.shows("#message-text", "released ");
+  await page.shows("#queue-count", "nobody waits");
   await press("Escape");
   await page.tab.waitForSelector("#message", { hidden: true });
   await press("Escape");
