@@ -586,16 +586,17 @@ test("a server that wants a token is shown one, which is in no address", async (
 test("more pages than the server serves are told so", async (t) => {
   const server = await serve(t);
   const streams = [];
-  t.after(() => streams.forEach((stream) => stream.abort()));
+  t.after(() => streams.forEach(({ stream }) => stream.abort()));
   for (let number = 0; number < 16; number++) {
     const stream = new AbortController();
-    streams.push(stream);
-    await fetch(`http://127.0.0.1:${server.adminPort}/api/events`, { signal: stream.signal });
+    // A response that nobody has any more is cancelled.
+    const response = await fetch(`http://127.0.0.1:${server.adminPort}/api/events`, { signal: stream.signal });
+    streams.push({ stream, response });
   }
   const page = await Page.open(server, "", { isLive: false, expected: [/status of 503/] });
   await page.state("full");
   await page.shows("#contact", "too many readers");
-  streams.pop().abort();
+  streams.pop().stream.abort();
   await page.live();
   await page.close();
 });
