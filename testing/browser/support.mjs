@@ -36,6 +36,9 @@ function chromium() {
   return found;
 }
 
+/** The server ends a connection that has lived long, and another request could meet that. */
+const ONE_REQUEST = { headers: { connection: "close" } };
+
 /** A running server on ports of its own. */
 export class Server {
   static async start({ ports = [0, 0, 0], host = "127.0.0.1", more = [] } = {}) {
@@ -74,13 +77,13 @@ export class Server {
     return `http://localhost:${this.adminPort}/${hash}`;
   }
 
-  async api(target, options) {
-    const response = await fetch(`http://127.0.0.1:${this.adminPort}${target}`, options);
+  async api(target) {
+    const response = await fetch(`http://127.0.0.1:${this.adminPort}${target}`, ONE_REQUEST);
     return { status: response.status, body: await response.json() };
   }
 
   async metric(name) {
-    const text = await (await fetch(`http://127.0.0.1:${this.opsPort}/metrics`)).text();
+    const text = await (await fetch(`http://127.0.0.1:${this.opsPort}/metrics`, ONE_REQUEST)).text();
     return Number(text.split("\n").find((line) => line.startsWith(`${name} `)).split(" ")[1]);
   }
 
