@@ -258,7 +258,7 @@ export async function theBrowser() {
   const executablePath = chromium();
   // Root has no sandbox, and containers have little shared memory.
   const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-prefers-reduced-motion"];
-  browser ??= puppeteer.launch({ executablePath, args, userDataDir: profile, protocolTimeout: PATIENCE });
+  browser ??= puppeteer.launch({ executablePath, args, userDataDir: profile, timeout: PATIENCE, protocolTimeout: PATIENCE });
   return browser;
 }
 
