@@ -423,6 +423,11 @@ class Running(unittest.TestCase):
             def lines(path):
                 return path.read_text().splitlines() if path.exists() else []
 
+            def put(name, text):
+                """Whole at once, as a cluster puts a secret's files into a pod."""
+                (folder / name).write_text(text)
+                os.replace(folder / name, tls / name)
+
             def look_again():
                 """Each look at the files that begins after this call is over when the second sleep after it begins."""
                 seen = len(lines(looks))
@@ -431,13 +436,13 @@ class Running(unittest.TestCase):
             try:
                 look_again()
                 self.assertEqual(lines(calls), [])
-                (tls / "tls.crt").write_text("new")
+                put("tls.crt", "new")
                 self.wait_for(lambda: lines(calls))
                 look_again()
                 self.assertEqual(lines(calls), ["-HUP -x monolock"])
                 # One that could not be told is told later.
                 refuse.touch()
-                (tls / "tls.key").write_text("new")
+                put("tls.key", "new")
                 self.wait_for(lambda: len(lines(calls)) >= 3)
                 refuse.unlink()
                 look_again()
