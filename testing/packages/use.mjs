@@ -6,8 +6,9 @@ import { Client } from 'monolock';
 
 const { Client: OfCommonJs } = createRequire(import.meta.url)('monolock');
 const [, , address] = process.argv;
-const other = new OfCommonJs({ address });
-await new Client({ address }).do('nightly-import', { leaseMs: 2000 }, async ({ token }) => {
-  await assert.rejects(other.tryAcquire('nightly-import', { leaseMs: 2000 }), { kind: 'contended' });
+const minute = 60_000;
+const other = new OfCommonJs({ address, connectTimeoutMs: minute });
+await new Client({ address, connectTimeoutMs: minute }).do('nightly-import', { leaseMs: minute }, async ({ token }) => {
+  await assert.rejects(other.tryAcquire('nightly-import', { leaseMs: minute }), { kind: 'contended' });
   console.log(`held with token ${token}`);
 });

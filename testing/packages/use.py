@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import monolock
 
-client = monolock.Client(sys.argv[1])
-with client.lock("nightly-import", lease=timedelta(seconds=2)) as lock:
+minute = timedelta(minutes=1)
+client = monolock.Client(sys.argv[1], connect_timeout=minute)
+with client.lock("nightly-import", lease=minute) as lock:
     assert lock.token > 0
     try:
-        client.try_acquire("nightly-import", lease=timedelta(seconds=2))
+        client.try_acquire("nightly-import", lease=minute)
     except monolock.ContendedError:
         print(f"held with token {lock.token}, from {monolock.__file__}")
     else:
