@@ -35,9 +35,16 @@ main_pid() {
     systemctl show --property MainPID --value monolock.service
 }
 
+# Calls the program until it succeeds: a server on a busy machine may answer later than it waits, and nothing else may be wrong.
+answered() {
+    until monolock "$@" >/srv/said 2>&1; do
+        grep -q 'no answer within' /srv/said || fail "monolock $*: $(cat /srv/said)"
+    done
+}
+
 # A claim on a lock, which is granted.
 claim() {
-    monolock run --server 127.0.0.1:7070 --quiet nightly -- true || fail "no lock was granted"
+    answered run --server 127.0.0.1:7070 --quiet nightly -- true
 }
 
 # On the machine, as a service of it.
@@ -72,14 +79,15 @@ MONOLOCK_OPS_LISTEN_ADDRESS=127.0.0.1:9090
 MONOLOCK_AUDIT_LOG=/var/log/monolock/audit.log
 SETTINGS
     systemctl start monolock.service || fail "it does not start: $(journalctl --no-pager --lines 30)"
-    monolock healthcheck --ops 127.0.0.1:9090 >/srv/health 2>&1 || fail "it started and is not ready: $(cat /srv/health)"
+    answered healthcheck --ops 127.0.0.1:9090
     claim
     [ "$(stat --format %U "/proc/$(main_pid)")" != root ] || fail "it runs as root"
     [ -s /var/lib/monolock/tokens ] || fail "there is no mark of the tokens"
 
-    # Reload: the audit log is opened anew, as after a rotation.
+    # Reload: the audit log is opened anew, as after a rotation, a moment after the signal.
     mv /var/log/monolock/audit.log /var/log/monolock/audit.log.1
     systemctl reload monolock.service || fail "it does not reload"
+    await [ -e /var/log/monolock/audit.log ]
     claim
     await grep -q '"lock":"nightly"' /var/log/monolock/audit.log
 
@@ -98,7 +106,7 @@ SETTINGS
     systemctl enable --now monolock.socket 2>/dev/null || fail "there is no socket"
     says is-active monolock.service inactive
     claim
-    says is-active monolock.service active
+    await systemctl --quiet is-active monolock.service
     package --install /srv/monolock.deb
     says is-active monolock.socket active
     claim
