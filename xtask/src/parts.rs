@@ -137,6 +137,23 @@ macro_rules! suite {
     };
 }
 
+/// A folder for packages of the Python of the search path. What another one has left there goes.
+macro_rules! venv {
+    ($folder:literal) => {
+        call(
+            "sh",
+            &[
+                "-euc",
+                "who='import sys; print(sys.base_prefix, sys.version)'
+                 [ \"$(\"$0/bin/python\" -c \"$who\" 2>&1)\" = \"$(python3 -c \"$who\")\" ] || rm -rf \"$0\"
+                 exec python3 -m venv \"$0\"",
+                $folder,
+            ],
+            ".",
+        )
+    };
+}
+
 const GO_FOLDER: &str = "clients/go";
 const PYTHON_FOLDER: &str = "clients/python";
 const NODE_FOLDER: &str = "clients/node";
@@ -279,7 +296,7 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[PYTHON],
         steps: &[
             BUILD_SERVER,
-            call("python3", &["-m", "venv", "target/python"], "."),
+            venv!("target/python"),
             built("python/bin/python", &["-m", "pip", "install", "--quiet", "mypy>=1.8,<3", "pytest>=7,<10"], "."),
             built("python/bin/python", &["-m", "mypy"], PYTHON_FOLDER),
             built("python/bin/python", &["-m", "pytest", "--quiet"], PYTHON_FOLDER),
@@ -311,7 +328,7 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[GO, PYTHON, NODE],
         steps: &[
             BUILD_SUITE,
-            call("python3", &["-m", "venv", "target/python"], "."),
+            venv!("target/python"),
             call("go", &["build", "-o", "../../target/go-driver", "./cmd/conformance-driver"], GO_FOLDER),
             suite!("target/debug/rust-driver"),
             suite!("target/go-driver"),
@@ -336,7 +353,7 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[NAMESPACES, PYTHON],
         steps: &[
             cargo_with(&["xtask", "dist", "--check"]),
-            call("python3", &["-m", "venv", "target/sbom"], "."),
+            venv!("target/sbom"),
             built(
                 "sbom/bin/python",
                 &["-m", "pip", "install", "--quiet", "cyclonedx-python-lib[json-validation]>=11,<12"],
@@ -385,7 +402,7 @@ pub(crate) const PARTS: &[Part] = &[
         steps: &[
             BUILD_SERVER,
             call("go", &["build", "-o", "../../../target/kubernetes-render", "."], RENDER_FOLDER),
-            call("python3", &["-m", "venv", "target/kubernetes"], "."),
+            venv!("target/kubernetes"),
             built("kubernetes/bin/python", &["-m", "pip", "install", "--quiet", "kubernetes-validate==1.37.0"], "."),
             built("kubernetes/bin/python", &["-m", "unittest", "--quiet", "testing/kubernetes/test_manifests.py"], "."),
         ],
