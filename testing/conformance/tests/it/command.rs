@@ -1,14 +1,24 @@
 //! The command: its lines, its summary and its exit status.
 
-use std::process::{Command, Output};
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use monolock_conformance::cases;
+use rustix::process::{Pid, Signal, kill_process};
 
 fn conformance(arguments: &[&str], bug: &str) -> Output {
+    start(arguments, bug).wait_with_output().expect("the command ends")
+}
+
+fn start(arguments: &[&str], bug: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_monolock-conformance"))
         .args(arguments)
         .env("MONOLOCK_CONFORMANCE_BUG", bug)
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("the command runs")
 }
 
@@ -32,6 +42,29 @@ fn a_client_that_fails_is_told_what_was_expected_and_what_came() {
     assert!(line.contains("expected token \"9007199254740993\"; came"), "{stdout}");
     assert!(stdout.contains("driver <- {"), "the transcript stands under it: {stdout}");
     assert_eq!(stdout.lines().last(), Some("0 passed, 1 failed"), "{stdout}");
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn a_failure_while_the_machine_stood_still_is_not_judged() {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let (begun, fail) = (folder.path().join("begun"), folder.path().join("fail"));
+    let driver = "touch \"$0/begun\"; until [ -e \"$0/fail\" ]; do sleep 0.01; done; exit 1";
+    let mut command =
+        start(&["--only", "try_free", "--brief", "sh", "-c", driver, &folder.path().display().to_string()], "");
+    while !begun.exists() {
+        assert!(matches!(command.try_wait(), Ok(None)), "it starts the driver");
+        thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&command), Signal::STOP).expect("it waits for the driver");
+    thread::sleep(Duration::from_millis(300));
+    kill_process(Pid::from_child(&command), Signal::CONT).expect("it has been waited for by nobody");
+    fs::write(fail, "").expect("there is room for a file");
+    let Output { status, stdout, .. } = command.wait_with_output().expect("the command ends");
+    let stdout = String::from_utf8_lossy(&stdout);
+    let line = stdout.lines().next().unwrap_or_default();
+    assert!(line.starts_with("FAIL  try_free"), "{stdout}");
+    assert!(line.ends_with("not judged: the machine stood still]"), "{stdout}");
     assert_eq!(status.code(), Some(1));
 }
 
