@@ -136,7 +136,7 @@ impl Claim {
         match op {
             "is_held" => say(&json!({"event": "is_held", "id": id, "held": self.is_held()})),
             "cancel" if has_bug("cancels_late") => {
-                thread::sleep(Duration::from_secs(2));
+                thread::sleep(Duration::from_secs(5));
                 self.cancelled.store(true, Ordering::Relaxed);
             }
             "cancel" => self.cancelled.store(true, Ordering::Relaxed),
@@ -210,7 +210,7 @@ impl Claim {
             }
         }
         if has_bug("releases_without_closing") {
-            thread::sleep(Duration::from_secs(3));
+            thread::sleep(Duration::from_secs(6));
         }
         None
     }
@@ -463,7 +463,7 @@ impl Session {
     }
 
     fn gives_up_at(&self) -> Instant {
-        let lease = if has_bug("gives_up_late") { self.lease } else { self.lease * 4 / 5 };
+        let lease = if has_bug("gives_up_late") { self.lease * 3 / 2 } else { self.lease * 4 / 5 };
         let gives_up = self.confirmed + lease;
         self.hold_ends.map_or(gives_up, |ends| ends.min(gives_up))
     }

@@ -3,9 +3,12 @@
 
 use std::ffi::OsString;
 
-use monolock_conformance::{Verdict, cases, run};
+use monolock_conformance::{Report, Verdict, cases, run};
 
 use crate::{alone, passes_all};
+
+/// How often a case is run at most that passes while the machine stands still.
+const RUNS: usize = 5;
 
 /// Each bug of the specimen, and the cases that must find it.
 const PLANTED: &[(&str, &[&str])] = &[
@@ -63,10 +66,18 @@ fn every_planted_bug_is_found_by_the_case_that_is_about_it() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// The cases that pass although they are to fail.
+/// The cases that pass although they are to fail. A pass while the machine stood still is judged no more than a failure.
 fn missed_by(bug: &str, names: &[&'static str]) -> Vec<&'static str> {
-    let chosen: Vec<_> = cases().filter(|case| names.contains(&case.name)).collect();
+    let mut chosen: Vec<_> = cases().filter(|case| names.contains(&case.name)).collect();
     assert_eq!(chosen.len(), names.len(), "{names:?} are cases");
-    let reports = run(&specimen(bug), chosen, names.len());
-    reports.filter(|report| !matches!(report.verdict, Verdict::Failed(_))).map(|report| report.case.name).collect()
+    let mut missed = Vec::new();
+    for runs in 1..=RUNS {
+        let reports = run(&specimen(bug), chosen, names.len());
+        let passed = reports.filter(|report| !matches!(report.verdict, Verdict::Failed(_)));
+        let (unjudged, judged): (Vec<Report>, Vec<Report>) =
+            passed.partition(|report| report.stall.is_some() && runs < RUNS);
+        missed.extend(judged.iter().map(|report| report.case.name));
+        chosen = unjudged.iter().map(|report| report.case).collect();
+    }
+    missed
 }
