@@ -19,7 +19,7 @@ use crate::outcome::{Outcome, ensure, fail};
 use crate::timeline::Timeline;
 
 /// How long a case waits for what it has to wait for and no rule sets a time to.
-pub const SOON: Duration = Duration::from_secs(5);
+pub const SOON: Duration = Duration::from_secs(10);
 
 /// A listening socket of the scripted server.
 #[derive(Debug)]

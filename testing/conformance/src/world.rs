@@ -10,8 +10,9 @@ use crate::server::{Peer, SOON, Server, acquired, waiting};
 use crate::timeline::Timeline;
 use crate::tls::Authority;
 
-/// How long what has to happen at once may take: on a machine that is busy with other things.
-pub const PROMPTLY: Duration = Duration::from_millis(700);
+/// How long what has to happen at once may take: on a machine that is busy with other things. What a client does later
+/// for another reason, a give-up or a heartbeat, must come later than this.
+pub const PROMPTLY: Duration = Duration::from_secs(2);
 
 /// How much earlier than the server's own expiry a loss must have been told.
 pub const MARGIN: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Case, case};
 use crate::outcome::{Outcome, Stop, ensure};
-use crate::server::{DeafPort, RefusingPort, Server, acquired, error};
+use crate::server::{DeafPort, RefusingPort, SOON, Server, acquired, error};
 use crate::world::{Op, PROMPTLY, TOKEN, World};
 
 pub(super) const CASES: &[Case] = &[
@@ -38,7 +38,12 @@ fn serve(world: &World, server: &Server, within: Duration) -> Outcome {
 
 /// Two addresses, of which the second is `living`.
 fn then(first: String, living: &Server) -> Op {
-    Op::at(1, &[first, living.address()], 30_000).with("connect_timeout_ms", 2000)
+    Op::at(1, &[first, living.address()], 30_000).with("connect_timeout_ms", 10_000)
+}
+
+/// The same, where the first takes all of its share: half of this.
+fn after_the_share_of(first: String, living: &Server) -> Op {
+    then(first, living).with("connect_timeout_ms", 4000)
 }
 
 fn deaf_port() -> Outcome<DeafPort> {
@@ -53,15 +58,15 @@ fn dead_first(world: &World) -> Outcome {
 
 fn mute_first(world: &World) -> Outcome {
     let (mute, living) = (world.server(), world.server());
-    world.ask(&then(mute.address(), &living))?;
+    world.ask(&after_the_share_of(mute.address(), &living))?;
     let _silent = mute.accept(PROMPTLY)?;
-    serve(world, &living, Duration::from_secs(2))
+    serve(world, &living, Duration::from_secs(4))
 }
 
 fn deaf_first(world: &World) -> Outcome {
     let (deaf, living) = (deaf_port()?, world.server());
-    world.ask(&then(deaf.address(), &living))?;
-    serve(world, &living, Duration::from_secs(2))
+    world.ask(&after_the_share_of(deaf.address(), &living))?;
+    serve(world, &living, Duration::from_secs(4))
 }
 
 fn closing_first(world: &World) -> Outcome {
@@ -100,7 +105,7 @@ fn name(world: &World) -> Outcome {
         return Err(Stop::Skipped("localhost has no IPv4 address here".to_owned()));
     }
     world.ask(&Op::at(1, &[host], 30_000))?;
-    serve(world, &living, Duration::from_secs(3))
+    serve(world, &living, SOON)
 }
 
 fn all_dead(world: &World) -> Outcome {

@@ -1,11 +1,11 @@
 //! What is asked for: leases and names at their edges.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{Case, case};
-use crate::outcome::{Outcome, ensure};
+use crate::outcome::{Outcome, ensure, fail};
 use crate::server::{acquired, error};
 use crate::world::{Op, PROMPTLY, TOKEN, World};
 
@@ -101,13 +101,20 @@ fn lease_longest(world: &World) -> Outcome {
 fn bad_name(world: &World, id: u64, name: &str, code: u8) -> Outcome {
     let server = world.server();
     world.ask(&Op::acquire(id, &server, 20_000).with("name", name))?;
-    if let Some(peer) = server.poll(Duration::from_millis(300)) {
-        peer.send(&error(code, "as it is"));
-        peer.finish();
-        std::thread::sleep(Duration::from_millis(100));
+    let by = Instant::now() + PROMPTLY;
+    let mut dialled = Vec::new();
+    while Instant::now() < by {
+        if let Some(event) = world.driver.next(Some(id), Instant::now() + Duration::from_millis(20)) {
+            world.same(&event, "event", &json!("error"))?;
+            return world.same(&event, "kind", &json!("invalid"));
+        }
+        if let Some(peer) = server.poll(Duration::ZERO) {
+            peer.send(&error(code, "as it is"));
+            peer.finish();
+            dialled.push(peer);
+        }
     }
-    let event = world.expect(id, "error", PROMPTLY)?;
-    world.same(&event, "kind", &json!("invalid"))
+    fail("expected error; nothing came")
 }
 
 fn name_empty(world: &World) -> Outcome {
