@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Case, case};
 use crate::driver::Event;
 use crate::outcome::{Outcome, ensure};
-use crate::server::{SOON, Server, acquired, ensure_by, error, waiting};
+use crate::server::{SOON, Server, acquired, error, waiting};
 use crate::world::{MARGIN, Op, PROMPTLY, TOKEN, World};
 
 pub(super) const CASES: &[Case] = &[
@@ -54,30 +54,22 @@ fn expect_done(world: &World, kind: &Value, work_failed: bool, lost: &Value) -> 
     Ok(done)
 }
 
-/// Finishes work that was told of a loss, where it still runs: a client whose work is dropped at the loss has ended it.
-fn finish_after_loss(world: &World, result: &str, reason: &str) -> Outcome {
-    let dropped = world.driver.next(Some(1), Instant::now() + Duration::from_millis(400));
-    let (done, work_failed) = if let Some(done) = dropped {
-        (done, false)
-    } else {
-        finish(world, result)?;
-        (world.expect(1, "done", PROMPTLY)?, result == "fail")
-    };
-    world.same(&done, "event", &json!("done"))?;
-    world.same(&done, "outcome", &json!("error"))?;
-    world.same(&done, "work_failed", &json!(work_failed))?;
-    world.same(&done, "lost", &json!(reason))?;
-    if work_failed { Ok(()) } else { world.same(&done, "kind", &json!("lost")) }
+/// Finishes work that was told of a loss, and ends well or was dropped at the loss: it is reported lost either way.
+fn finish_after_loss(world: &World, reason: &str) -> Outcome {
+    finish(world, "ok")?;
+    expect_done(world, &json!("lost"), false, &json!(reason))?;
+    Ok(())
 }
 
 fn cancel(world: &World) -> Outcome {
     let server = world.server();
-    let peer = begin(world, &server, &work(&server, 1000))?;
+    let peer = begin(world, &server, &work(&server, 1500))?;
     peer.answer(Duration::from_millis(600), &acquired(TOKEN))?;
+    let asked = Instant::now();
     world.tell("cancel", 1)?;
-    world.expect(1, "stop_requested", PROMPTLY)?;
-    let beats = peer.answer(Duration::from_secs(3), &acquired(TOKEN))?;
-    ensure(beats.len() >= 7, || format!("expected at least 7 heartbeats in 3 s; came {}", beats.len()))?;
+    let beats = peer.answer(Duration::from_millis(4500), &acquired(TOKEN))?;
+    world.expect_by(1, "stop_requested", asked + PROMPTLY)?;
+    ensure(beats.len() >= 7, || format!("expected at least 7 heartbeats in 4.5 s; came {}", beats.len()))?;
     world.quiet(1, Duration::ZERO)?;
     finish(world, "ok")?;
     let done = world.expect(1, "done", PROMPTLY)?;
@@ -92,14 +84,14 @@ fn cancel(world: &World) -> Outcome {
 
 fn told(world: &World) -> Outcome {
     let server = world.server();
-    let peer = begin(world, &server, &work(&server, 2000))?;
+    let lease = Duration::from_secs(5);
+    let peer = begin(world, &server, &work(&server, 5000))?;
     peer.expect_heartbeat(SOON)?;
     peer.send(&acquired(TOKEN));
     let confirmed = peer.expect_heartbeat(SOON)?;
     peer.send(&acquired(TOKEN));
-    let told = world.expect(1, "stop_requested", Duration::from_secs(3))?;
-    ensure_by(&world.timeline, "stop_requested", told.at, confirmed + Duration::from_secs(2).saturating_sub(MARGIN))?;
-    finish_after_loss(world, "ok", "timeout")?;
+    world.expect_by(1, "stop_requested", confirmed + lease.saturating_sub(MARGIN))?;
+    finish_after_loss(world, "timeout")?;
     peer.expect_close(PROMPTLY)?;
     Ok(())
 }
@@ -109,7 +101,20 @@ fn both(world: &World) -> Outcome {
     let peer = begin(world, &server, &work(&server, 20_000))?;
     peer.finish();
     world.expect(1, "stop_requested", PROMPTLY)?;
-    finish_after_loss(world, "fail", "closed")?;
+    // A client whose work is dropped at the loss is done before it is told to finish.
+    let dropped = world.driver.next(Some(1), Instant::now() + PROMPTLY);
+    let work_failed = dropped.is_none();
+    let done = if let Some(done) = dropped {
+        world.same(&done, "kind", &json!("lost"))?;
+        done
+    } else {
+        finish(world, "fail")?;
+        world.expect(1, "done", PROMPTLY)?
+    };
+    world.same(&done, "event", &json!("done"))?;
+    world.same(&done, "outcome", &json!("error"))?;
+    world.same(&done, "work_failed", &json!(work_failed))?;
+    world.same(&done, "lost", &json!("closed"))?;
     peer.expect_close(PROMPTLY)?;
     Ok(())
 }
@@ -140,7 +145,7 @@ fn lost(world: &World) -> Outcome {
     peer.send(&error(0x02, "closed by administrator"));
     peer.finish();
     world.expect(1, "stop_requested", PROMPTLY)?;
-    finish_after_loss(world, "ok", "server_error")?;
+    finish_after_loss(world, "server_error")?;
     peer.expect_close(PROMPTLY)?;
     Ok(())
 }
@@ -177,7 +182,7 @@ fn at_most_once(world: &World) -> Outcome {
     peer.send(&error(0x01, "server shutting down"));
     peer.finish();
     world.expect(1, "stop_requested", PROMPTLY)?;
-    finish_after_loss(world, "ok", "server_error")?;
+    finish_after_loss(world, "server_error")?;
     server.nobody(Duration::from_millis(700))?;
     world.quiet(1, Duration::from_millis(100))
 }
