@@ -190,10 +190,19 @@ class BlockingDriver:
         emit("unblocked")
 
     def _end(self) -> None:
+        for id, finish in self._finishes.items():
+            self._results.setdefault(id, "ok")
+            finish.set()
         for cancel in self._cancels.values():
             cancel.cancel()
-        for lock in self._locks.values():
-            lock.release()
+        # A thread that writes while the interpreter goes would abort it, so they end first; only a look-up may take longer than this.
+        until = time.monotonic() + 5
+        while threading.active_count() > 1 and time.monotonic() < until:
+            for lock in list(self._locks.values()):
+                lock.release()
+            for thread in threading.enumerate():
+                if thread is not threading.current_thread():
+                    thread.join(0.05)
 
 
 class AsyncDriver:
