@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
-import { Client } from 'monolock';
+import { LEASE, patientClient } from './support/client.mjs';
 import { WAITING, acquired, realServer, scriptedServer } from './support/server.mjs';
 
 function program(t, name, ...args) {
@@ -32,15 +32,15 @@ test('a program ends by itself when it has let go of its locks', async (t) => {
   assert.equal(await line(), 'finished');
   const finished = performance.now();
   assert.deepEqual(await ended, { status: 0, signal: null, stderr: '' });
-  assert.ok(performance.now() - finished < 5_000, 'no timer was waited for');
+  assert.ok(performance.now() - finished < 60_000, 'no timer was waited for: the shortest is an hour');
 });
 
 test('a lock that is held keeps its program alive, and its loss lets it end', async (t) => {
   const server = await realServer(t);
   const { child, ended, line } = program(t, 'holding.mjs', server.address);
   assert.match(await line(), /^held \d+$/);
-  // Longer than the lease: it beats.
-  await new Promise((resolve) => setTimeout(resolve, 1_800));
+  // Long enough for a program that nothing keeps alive to end.
+  await new Promise((resolve) => setTimeout(resolve, 500));
   assert.equal(child.exitCode, null);
   await server.stop();
   assert.equal(await line(), 'lost server_error');
@@ -49,8 +49,9 @@ test('a lock that is held keeps its program alive, and its loss lets it end', as
 
 test('b05 an event loop that was blocked for 0.9 leases: the loss comes first', async (t) => {
   const { address } = await realServer(t);
-  for (let round = 0; round < 2; round++) {
-    const { ended, line } = program(t, 'blocking.mjs', address);
+  // After the longer one the client's timer is due as well as the answer, after the shorter one the answer alone.
+  for (const blockMs of [1_100, 100]) {
+    const { ended, line } = program(t, 'blocking.mjs', address, blockMs);
     assert.equal(await line(), 'unblocked, lost timeout, not held');
     assert.deepEqual(await ended, { status: 0, signal: null, stderr: '' });
   }
@@ -61,7 +62,7 @@ test('b05 a caller that never looks at the lock sees no unhandled rejection', as
     await frame();
     socket.end(acquired(41));
   });
-  const lock = await new Client({ address: server.address }).acquire('jobs', { leaseMs: 1_000 });
+  const lock = await patientClient({ address: server.address }).acquire('jobs', LEASE);
   while (lock.isHeld()) await turn();
   // `node:test` fails the test on an unhandled rejection.
   await turn();
@@ -70,7 +71,10 @@ test('b05 a caller that never looks at the lock sees no unhandled rejection', as
 const ROUNDS = 1_000;
 const TOGETHER = 200;
 
-/** Where a call is when it is cancelled. Each gives what a client needs, and when the call has come so far. */
+/**
+ * Where a call is when it is cancelled. Each gives what a client needs, when all calls have come so far, and how many are to hold the
+ * lock by then.
+ */
 const stages = {
   'while its name is looked up': async () => ({
     config: { address: 'locks.example:7070', lookup: () => {} },
@@ -84,37 +88,22 @@ const stages = {
     },
   }),
   'in the TLS handshake': async (t) => {
-    const server = await stageServer(t, ({ socket }, arrive) => socket.once('data', arrive));
-    return { config: { address: server.address, tls: {} }, arrived: server.arrived, server };
+    const { address, arrived } = await stageServer(t, ({ socket }, arrive) => socket.once('data', arrive));
+    return { config: { address, tls: {} }, arrived };
   },
   'before a mute server': async (t) => {
-    const server = await stageServer(t, ({ frame }, arrive) => frame().then(arrive));
-    return { config: { address: server.address }, arrived: server.arrived, server };
+    const { address, arrived } = await stageServer(t, ({ frame }, arrive) => frame().then(arrive));
+    return { config: { address }, arrived };
   },
-  'in the queue': async (t) => {
-    const server = await stageServer(t, async ({ frame, write }, arrive) => {
-      await frame();
-      write(WAITING);
-      // Its heartbeat shows that it knows.
-      await frame();
-      arrive();
-    });
-    return { config: { address: server.address }, arrived: server.arrived, server };
-  },
-  'while it holds the lock': async (t) => {
-    const server = await stageServer(t, ({ frame, answer }, arrive) => {
-      frame().then(arrive);
-      answer(acquired(41));
-    });
-    return { config: { address: server.address }, arrived: server.arrived, server };
-  },
+  'in the queue': (t) => answeredWith(t, WAITING),
+  'while it holds the lock': async (t) => ({ ...(await answeredWith(t, acquired(41))), holding: TOGETHER }),
 };
 
 /** A server whose connections say when the call has come where it is to be cancelled. */
 async function stageServer(t, serve) {
   let arrivals = 0;
   let wake;
-  const server = await scriptedServer(t, (connection) =>
+  const { address } = await scriptedServer(t, (connection) =>
     serve(connection, () => {
       arrivals += 1;
       wake?.();
@@ -124,40 +113,62 @@ async function stageServer(t, serve) {
     while (arrivals < TOGETHER) await new Promise((resolve) => (wake = resolve));
     arrivals = 0;
   };
-  return { ...server, arrived };
+  return { address, arrived };
+}
+
+/** Calls that have read their answer. It comes a quarter of the lease late, so the heartbeat that is due at once shows it. */
+async function answeredWith(t, answer) {
+  let now = 0;
+  let asking = [];
+  const { address, arrived } = await stageServer(t, async ({ frame, write }, arrive) => {
+    await frame();
+    asking.push(write);
+    if (asking.length === TOGETHER) {
+      now += LEASE.leaseMs / 4;
+      for (const write of asking) write(answer);
+      asking = [];
+    }
+    await frame();
+    arrive();
+  });
+  return { config: { address, clock: () => now }, arrived };
 }
 
 for (const [stage, prepare] of Object.entries(stages)) {
   test(`b50 ${ROUNDS} calls cancelled ${stage} leave nothing behind`, async (t) => {
     const cleanUps = [];
-    const { config, arrived } = await prepare({ after: (cleanUp) => cleanUps.push(cleanUp) });
+    const { config, arrived, holding = 0 } = await prepare({ after: (cleanUp) => cleanUps.push(cleanUp) });
     const before = resources();
-    const client = new Client(config);
-    const took = [];
+    const client = patientClient(config);
     for (let round = 0; round < ROUNDS / TOGETHER; round++) {
+      let working = 0;
+      const work = (context) => {
+        working += 1;
+        return context.signal.aborted ? undefined : once(context.signal, 'abort');
+      };
       const cancels = Array.from({ length: TOGETHER }, () => new AbortController());
       const calls = cancels.map(async ({ signal }) => {
-        const options = { leaseMs: 1_200, waitMs: 3_600_000, signal };
-        const stopped = (context) => (context.signal.aborted ? undefined : once(context.signal, 'abort'));
-        await client.do('jobs', options, stopped).catch((error) => assert.equal(error.kind, 'cancelled'));
+        const options = { ...LEASE, waitMs: 3_600_000, signal };
+        await client.do('jobs', options, work).catch((error) => assert.equal(error.kind, 'cancelled'));
       });
       await arrived();
-      const cancelled = performance.now();
+      assert.equal(working, holding);
       for (const cancel of cancels) cancel.abort();
-      await Promise.race(calls);
-      took.push(performance.now() - cancelled);
-      await Promise.all(calls);
+      const back = Promise.all(calls).then(() => 'back');
+      assert.equal(await Promise.race([back, manyTurns().then(() => 'waiting')]), 'back');
     }
     assert.equal(client.claims('jobs'), 0);
     for (const cleanUp of cleanUps) await cleanUp();
     // Handles that were closed go with the next turns of the event loop.
-    const patience = performance.now() + 10_000;
-    while (!isWithin(resources(), before) && performance.now() < patience) await turn();
+    await manyTurns();
     const left = resources();
     assert.ok(isWithin(left, before), `before: ${JSON.stringify(before)}, left: ${JSON.stringify(left)}`);
-    // 100 ms on a machine that has time; what a call could wrongly wait for takes longer than this.
-    assert.ok(Math.min(...took) < 500, `the first call came back after ${took.join(', ')} ms`);
   });
+}
+
+/** Turns of the event loop: what is not over by then waits for something. A busy machine needs no more of them. */
+async function manyTurns() {
+  for (let turns = 0; turns < 100; turns++) await turn();
 }
 
 /** How many of each kind of resource keep the event loop going. */
