@@ -28,7 +28,7 @@ function write(database, balance, token) {
 /** Two processes have it open: each waits for its turn at the file. */
 function open(path) {
   const database = new sqlite.Database(path);
-  database.exec('PRAGMA busy_timeout = 5000');
+  database.exec('PRAGMA busy_timeout = 30000');
   return database;
 }
 
@@ -40,7 +40,8 @@ const outcome = (isAccepted) => (isAccepted ? 'accepted' : 'refused');
 
 async function holderA(address, path) {
   const database = open(path);
-  const lock = await new Client({ address }).acquire('account-1', { leaseMs: 500 });
+  // B waits until this lease has run out.
+  const lock = await new Client({ address }).acquireRetry('account-1', { leaseMs: 2_000 });
   console.log(`A holds the lock with token ${lock.token}, and stands still`);
   process.send('held');
   await new Promise(setImmediate);
@@ -63,7 +64,7 @@ async function main(address) {
   const a = fork(fileURLToPath(import.meta.url), ['A', address, path]);
   const ended = once(a, 'close');
   await once(a, 'message');
-  await new Client({ address }).do('account-1', { leaseMs: 500 }, async ({ token }) => {
+  await new Client({ address }).doRetry('account-1', { leaseMs: 30_000 }, async ({ token }) => {
     console.log(`B holds the lock with token ${token}`);
     console.log(`B writes 200: ${outcome(write(database, 200, token))}`);
   });

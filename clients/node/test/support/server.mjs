@@ -10,13 +10,12 @@ import { fileURLToPath } from 'node:url';
 const ROOT = new URL('../../../../', import.meta.url);
 
 /** Starts `monolock` on a free port. It ends with the test. */
-export async function realServer(t, ...flags) {
+export async function realServer(t) {
   const binary = process.env.MONOLOCK_BIN ?? fileURLToPath(new URL('target/debug/monolock', ROOT));
   if (!existsSync(binary)) {
     throw new Error(`${binary} is not there: run \`cargo build --bin monolock\`, or set MONOLOCK_BIN`);
   }
-  const listen = flags.includes('--listen') ? [] : ['--listen', '127.0.0.1:0'];
-  const child = spawn(binary, [...listen, '--log-format', 'json', ...flags], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(binary, ['--listen', '127.0.0.1:0', '--log-format', 'json'], { stdio: ['ignore', 'ignore', 'pipe'] });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   const stop = async (signal = 'SIGTERM') => {
     child.kill(signal);
