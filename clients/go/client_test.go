@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"io"
 	"math/big"
 	"net"
 	"strings"
@@ -20,8 +21,6 @@ import (
 	"github.com/monolock-dev/monolock-go/protocol"
 )
 
-const testLease = 2 * time.Second
-
 var errWork = errors.New("the work failed")
 
 func ok(context.Context, uint64) error { return nil }
@@ -30,7 +29,7 @@ func TestDoHandsTheTokenOnAndReleases(t *testing.T) {
 	goroutines(t)
 	server := listen(t)
 	done := background(func() error {
-		return New(Config{Address: server.address()}).Do(context.Background(), "jobs", testLease,
+		return server.client().Do(context.Background(), "jobs", testLease,
 			func(ctx context.Context, token uint64) error {
 				if token != 41 || ctx.Err() != nil {
 					t.Errorf("token %d, %v", token, ctx.Err())
@@ -39,7 +38,7 @@ func TestDoHandsTheTokenOnAndReleases(t *testing.T) {
 			})
 	})
 	p := server.accepts()
-	if got := p.readsAcquire(); got != (protocol.Acquire{LeaseMS: 2000, Name: "jobs"}) {
+	if got := p.readsAcquire(); got != (protocol.Acquire{LeaseMS: 60_000, Name: "jobs"}) {
 		t.Errorf("%v", got)
 	}
 	p.sends(waiting)
@@ -53,7 +52,7 @@ func TestDoHandsTheTokenOnAndReleases(t *testing.T) {
 func TestB03_APauseIsSeenBeforeAnythingElse(t *testing.T) {
 	goroutines(t)
 	clock := &setClock{}
-	lock, p := hold(t, testLease, func(c *Client) { c.settings.clock = clock })
+	lock, p := hold(t, testLease, by(clock))
 	if !lock.Held() || lock.Err() != nil {
 		t.Fatal("not held")
 	}
@@ -71,7 +70,7 @@ func TestB03_APauseIsSeenBeforeAnythingElse(t *testing.T) {
 func TestB04_AwakeningIsFoundOutWithoutALook(t *testing.T) {
 	clock := &setClock{}
 	// The timers that were set before the sleep would run for minutes.
-	lock, p := hold(t, time.Hour, func(c *Client) { c.settings.clock = clock })
+	lock, p := hold(t, time.Hour, by(clock))
 	clock.step(2 * time.Hour)
 	receives(t, "the loss", lock.Lost())
 	wantsLoss(t, lock.Err(), LossTimeout)
@@ -81,7 +80,7 @@ func TestB04_AwakeningIsFoundOutWithoutALook(t *testing.T) {
 func TestB03_TheContextOfTheWorkLooksAtTheClock(t *testing.T) {
 	clock := &setClock{}
 	server := listen(t)
-	client := New(Config{Address: server.address()})
+	client := server.client()
 	client.settings.clock = clock
 	done := background(func() error {
 		return client.Do(context.Background(), "jobs", testLease, func(ctx context.Context, _ uint64) error {
@@ -199,7 +198,7 @@ func TestB11_TheWorksErrorStandsAndTheLossIsJoined(t *testing.T) {
 			server := listen(t)
 			started := make(chan struct{})
 			done := background(func() error {
-				return New(Config{Address: server.address()}).Do(context.Background(), "jobs", testLease,
+				return server.client().Do(context.Background(), "jobs", testLease,
 					func(ctx context.Context, _ uint64) error {
 						close(started)
 						<-ctx.Done()
@@ -226,7 +225,7 @@ func TestB11_APanicReleases(t *testing.T) {
 	panicked := make(chan any, 1)
 	go func() {
 		defer func() { panicked <- recover() }()
-		_ = New(Config{Address: server.address()}).Do(context.Background(), "jobs", testLease,
+		_ = server.client().Do(context.Background(), "jobs", testLease,
 			func(context.Context, uint64) error { panic("a bug") })
 	}()
 	p := server.acceptsClaim()
@@ -317,7 +316,7 @@ func TestB15_MaxHold(t *testing.T) {
 
 func TestB27_OpenClaimsAreCounted(t *testing.T) {
 	server := listen(t)
-	client := New(Config{Address: server.address()})
+	client := server.client()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := background(func() error { return client.Do(ctx, "jobs", testLease, ok) })
@@ -384,7 +383,7 @@ func TestB38_GrantsComeCutAndGlued(t *testing.T) {
 	server := listen(t)
 	result := make(chan uint64, 1)
 	done := background(func() error {
-		return New(Config{Address: server.address()}).Do(context.Background(), "jobs", time.Minute,
+		return server.client().Do(context.Background(), "jobs", time.Minute,
 			func(_ context.Context, token uint64) error { result <- token; return nil })
 	})
 	p := server.acceptsClaim()
@@ -403,7 +402,7 @@ func TestB38_GrantsComeCutAndGlued(t *testing.T) {
 
 func TestAGrantThatComesWithItsLossIsToldFirst(t *testing.T) {
 	server := listen(t)
-	client := New(Config{Address: server.address()})
+	client := server.client()
 	obtained := make(chan *Lock, 1)
 	go func() {
 		lock, err := client.Acquire(context.Background(), "jobs", testLease)
@@ -491,7 +490,7 @@ func TestB48_ARefusalIsFinal(t *testing.T) {
 	for code, kind := range map[protocol.ErrorCode]Kind{0x18: KindDenied, 0x17: KindInvalid, 0x7e: KindInvalid} {
 		server, other := listen(t), listen(t)
 		done := background(func() error {
-			client := New(Config{Addresses: []string{server.address(), other.address()}})
+			client := New(Config{Addresses: []string{server.address(), other.address()}, ConnectTimeout: testConnectTimeout})
 			return client.DoRetry(context.Background(), "jobs", testLease, ok)
 		})
 		server.acceptsClaim().sends(protocol.Error{Code: code, Reason: "no"})
@@ -511,7 +510,7 @@ func TestDoRetryTriesAgainAndRunsTheWorkOnce(t *testing.T) {
 	server := listen(t)
 	var runs atomic.Int64
 	done := background(func() error {
-		return New(Config{Address: server.address()}).DoRetry(context.Background(), "jobs", testLease,
+		return server.client().DoRetry(context.Background(), "jobs", testLease,
 			func(ctx context.Context, _ uint64) error {
 				runs.Add(1)
 				<-ctx.Done()
@@ -534,7 +533,7 @@ func TestDoRetryTriesAgainAndRunsTheWorkOnce(t *testing.T) {
 func TestTryIsContended(t *testing.T) {
 	goroutines(t)
 	server := listen(t)
-	client := New(Config{Address: server.address()})
+	client := server.client()
 	for _, try := range []func() error{
 		func() error {
 			_, err := client.TryAcquire(context.Background(), "jobs", testLease)
@@ -719,7 +718,7 @@ func TestTLS(t *testing.T) {
 			server := listen(t)
 			_, port, _ := net.SplitHostPort(server.address())
 			c.config.Address = "localhost:" + port
-			c.config.ConnectTimeout = 10 * time.Second
+			c.config.ConnectTimeout = testConnectTimeout
 			served := make(chan struct{})
 			go func() {
 				defer close(served)
@@ -732,7 +731,7 @@ func TestTLS(t *testing.T) {
 					if secured.Handshake() == nil {
 						_, _ = secured.Read(make([]byte, 64))
 						_, _ = secured.Write(bytesOf(acquired))
-						_, _ = secured.Read(make([]byte, 1))
+						_, _ = io.Copy(io.Discard, secured)
 					}
 					secured.Close()
 				}

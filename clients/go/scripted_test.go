@@ -14,8 +14,13 @@ import (
 	"github.com/monolock-dev/monolock-go/protocol"
 )
 
-// patience is how long a test waits for what must come. Only a failing test waits so long.
-const testPatience = 20 * time.Second
+const (
+	// testPatience is how long a test waits for what must come. Only a failing test waits so long.
+	testPatience = 20 * time.Second
+	// testLease and testConnectTimeout are longer still: what comes by them comes too late.
+	testLease          = time.Minute
+	testConnectTimeout = time.Minute
+)
 
 // setClock is a clock that a test sets. It counts suspend, as a set clock is ahead of the timers.
 type setClock struct{ nanos atomic.Int64 }
@@ -26,7 +31,7 @@ func (c *setClock) step(by time.Duration) { c.nanos.Add(int64(by)) }
 
 // scriptedServer plays a server's part, frame by frame.
 type scriptedServer struct {
-	net.Listener
+	*net.TCPListener
 	t *testing.T
 }
 
@@ -37,14 +42,20 @@ func listen(t *testing.T) scriptedServer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	return scriptedServer{listener, t}
+	return scriptedServer{listener.(*net.TCPListener), t}
 }
 
 func (s scriptedServer) address() string { return s.Addr().String() }
 
+// client is a client of this server.
+func (s scriptedServer) client() *Client {
+	return New(Config{Address: s.address(), ConnectTimeout: testConnectTimeout})
+}
+
 // accepts waits for a connection.
 func (s scriptedServer) accepts() peer {
 	s.t.Helper()
+	s.SetDeadline(time.Now().Add(testPatience))
 	conn, err := s.Accept()
 	if err != nil {
 		s.t.Fatal(err)
@@ -202,14 +213,25 @@ func background(f func() error) <-chan error {
 	return ended
 }
 
+// by sets a client's clock.
+func by(clock clock) func(*Client) {
+	return func(c *Client) { c.settings.clock = clock }
+}
+
 // hold acquires a lock from a scripted server, and gives both ends.
 func hold(t *testing.T, lease time.Duration, change func(*Client)) (*Lock, peer) {
 	t.Helper()
 	server := listen(t)
-	client := New(Config{Address: server.address()})
+	client := server.client()
 	if change != nil {
 		change(client)
 	}
+	return acquire(t, client, lease, server.accepts)
+}
+
+// acquire acquires a lock from the peer that comes, and gives both ends.
+func acquire(t *testing.T, client *Client, lease time.Duration, comes func() peer) (*Lock, peer) {
+	t.Helper()
 	var (
 		lock *Lock
 		wait sync.WaitGroup
@@ -220,7 +242,8 @@ func hold(t *testing.T, lease time.Duration, change func(*Client)) (*Lock, peer)
 		defer wait.Done()
 		lock, err = client.Acquire(context.Background(), "jobs", lease)
 	}()
-	p := server.acceptsClaim()
+	p := comes()
+	p.readsAcquire()
 	p.sends(acquired)
 	wait.Wait()
 	if err != nil {
