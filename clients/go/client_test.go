@@ -101,13 +101,19 @@ func TestB03_TheContextOfTheWorkLooksAtTheClock(t *testing.T) {
 
 func TestB01_UnansweredHeartbeatsAreALoss(t *testing.T) {
 	goroutines(t)
-	lock, p := hold(t, time.Second, nil)
+	clock := &setClock{}
+	lock, p := hold(t, time.Second, by(clock))
+	clock.step(250 * time.Millisecond)
+	p.readsHeartbeat()
+	if !lock.Held() {
+		t.Fatal(lock.Err())
+	}
+	clock.step(time.Second)
 	receives(t, "the loss", lock.Lost())
 	if lock.Held() {
 		t.Fatal("held")
 	}
 	wantsLoss(t, lock.Err(), LossTimeout)
-	p.readsHeartbeat()
 	p.reachesEOF()
 }
 
@@ -160,35 +166,39 @@ func TestB09_ReleaseTwiceIsHarmlessAndNoLoss(t *testing.T) {
 
 func TestB10_CancellingAsksTheWorkToStopAndKeepsTheLock(t *testing.T) {
 	goroutines(t)
-	server := listen(t)
+	const lease = 40 * time.Millisecond
+	clock := &setClock{}
+	client, accepts := piped(t, clock)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	started, asked, stop := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	done := background(func() error {
-		return New(Config{Address: server.address()}).Do(ctx, "jobs", 600*time.Millisecond,
-			func(ctx context.Context, _ uint64) error {
-				close(started)
-				<-ctx.Done()
-				close(asked)
-				<-stop
-				return ctx.Err()
-			})
+		return client.Do(ctx, "jobs", lease, func(ctx context.Context, _ uint64) error {
+			close(started)
+			<-ctx.Done()
+			close(asked)
+			<-stop
+			return ctx.Err()
+		})
 	})
-	p := server.acceptsClaim()
+	p := accepts()
+	p.readsAcquire()
 	p.sends(acquired)
-	beats := p.answers(acquired)
 	receives(t, "the start", started)
 	cancel()
 	receives(t, "the request to stop", asked)
 	// Three leases of winding up.
-	seen := beats.count.Load()
-	eventually(t, "heartbeats while the work winds up", func() bool { return beats.count.Load() >= seen+12 })
+	for beat := 0; beat < 12; beat++ {
+		clock.step(lease / 4)
+		p.readsHeartbeat()
+		p.gives(acquired)
+	}
 	close(stop)
 	err := receives(t, "the end", done)
 	if err != context.Canceled {
 		t.Fatalf("%v: the work's own error as it is", err)
 	}
-	receives(t, "the release", beats.gone)
+	p.reachesEOF()
 }
 
 func TestB11_TheWorksErrorStandsAndTheLossIsJoined(t *testing.T) {
@@ -278,23 +288,15 @@ func TestB12_AWaitLimitPasses(t *testing.T) {
 
 func TestB14_TheSecondHoldHasHeartbeatsAsTheFirst(t *testing.T) {
 	goroutines(t)
-	server := listen(t)
-	client := New(Config{Address: server.address()})
+	const lease = 40 * time.Millisecond
+	clock := &setClock{}
+	client, accepts := piped(t, clock)
 	for hold := 0; hold < 2; hold++ {
-		obtained := make(chan *Lock, 1)
-		go func() {
-			lock, err := client.Acquire(context.Background(), "jobs", 600*time.Millisecond)
-			if err != nil {
-				t.Error(err)
-			}
-			obtained <- lock
-		}()
-		p := server.acceptsClaim()
-		p.sends(acquired)
-		lock := receives(t, "the lock", obtained)
+		lock, p := acquire(t, client, lease, accepts)
 		for beat := 0; beat < 20; beat++ {
+			clock.step(lease / 4)
 			p.readsHeartbeat()
-			p.sends(acquired)
+			p.gives(acquired)
 		}
 		if !lock.Held() {
 			t.Fatal(lock.Err())
@@ -307,11 +309,20 @@ func TestB14_TheSecondHoldHasHeartbeatsAsTheFirst(t *testing.T) {
 
 func TestB15_MaxHold(t *testing.T) {
 	goroutines(t)
-	lock, p := hold(t, time.Second, func(c *Client) { c.settings.maxHold = 300 * time.Millisecond })
-	beats := p.answers(acquired)
+	clock := &setClock{}
+	client, accepts := piped(t, clock)
+	client.settings.maxHold = 300 * time.Millisecond
+	lock, p := acquire(t, client, time.Second, accepts)
+	clock.step(250 * time.Millisecond)
+	p.readsHeartbeat()
+	p.gives(acquired)
+	if !lock.Held() {
+		t.Fatal(lock.Err())
+	}
+	clock.step(50 * time.Millisecond)
 	receives(t, "the loss", lock.Lost())
 	wantsLoss(t, lock.Err(), LossMaxHold)
-	receives(t, "the end of the connection", beats.gone)
+	p.reachesEOF()
 }
 
 func TestB27_OpenClaimsAreCounted(t *testing.T) {
@@ -369,7 +380,9 @@ func TestB30_LeasesAreExact(t *testing.T) {
 	server := listen(t)
 	for _, lease := range []time.Duration{MinLease, 12345 * time.Millisecond, MaxLease} {
 		ctx, cancel := context.WithCancel(context.Background())
-		done := background(func() error { return New(Config{Address: server.address()}).Do(ctx, "jobs", lease, ok) })
+		client := server.client()
+		client.settings.clock = &setClock{}
+		done := background(func() error { return client.Do(ctx, "jobs", lease, ok) })
 		if got := server.accepts().readsAcquire().LeaseMS; time.Duration(got)*time.Millisecond != lease {
 			t.Errorf("%d", got)
 		}
@@ -550,11 +563,16 @@ func TestTryIsContended(t *testing.T) {
 }
 
 func TestALossInTheQueueIsALoss(t *testing.T) {
+	clock := &setClock{}
 	server := listen(t)
-	done := background(func() error {
-		return New(Config{Address: server.address()}).Do(context.Background(), "jobs", time.Second, ok)
-	})
-	server.acceptsClaim().sends(waiting)
+	client := server.client()
+	client.settings.clock = clock
+	done := background(func() error { return client.Do(context.Background(), "jobs", time.Second, ok) })
+	p := server.acceptsClaim()
+	p.sends(waiting)
+	clock.step(250 * time.Millisecond)
+	p.readsHeartbeat()
+	clock.step(time.Second)
 	wantsLoss(t, receives(t, "the end", done), LossTimeout)
 }
 
@@ -668,6 +686,7 @@ func TestCauseAndCancelledBeforeAnything(t *testing.T) {
 // A connection that is no socket, and that waits in Write until the other end reads.
 func TestADialerMayGiveAnyConnection(t *testing.T) {
 	goroutines(t)
+	clock := &setClock{}
 	ours, theirs := net.Pipe()
 	dialer := DialerFunc(func(_ context.Context, network, address string) (net.Conn, error) {
 		if network != "tcp" || address != "a-proxy-knows:7070" {
@@ -676,7 +695,8 @@ func TestADialerMayGiveAnyConnection(t *testing.T) {
 		return ours, nil
 	})
 	done := background(func() error {
-		client := New(Config{Address: "a-proxy-knows:7070", Dialer: dialer})
+		client := New(Config{Address: "a-proxy-knows:7070", Dialer: dialer, ConnectTimeout: testConnectTimeout})
+		client.settings.clock = clock
 		return client.Do(context.Background(), "jobs", time.Second, func(ctx context.Context, _ uint64) error {
 			<-ctx.Done()
 			return nil
@@ -684,10 +704,16 @@ func TestADialerMayGiveAnyConnection(t *testing.T) {
 	})
 	p := newPeer(t, theirs)
 	p.readsAcquire()
-	p.sends(acquired)
+	p.gives(acquired)
+	clock.step(250 * time.Millisecond)
 	p.readsHeartbeat()
-	p.sends(acquired)
-	// From here on nobody reads: a heartbeat hangs in Write, and the loss comes all the same.
+	p.gives(acquired)
+	clock.step(250 * time.Millisecond)
+	// Nobody takes a byte: a heartbeat hangs in Write, and the loss comes all the same.
+	if _, err := p.Read(nil); err != nil {
+		t.Fatal(err)
+	}
+	clock.step(time.Second)
 	wantsLoss(t, receives(t, "the end", done), LossTimeout)
 }
 

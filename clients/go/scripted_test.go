@@ -71,6 +71,22 @@ func (s scriptedServer) acceptsClaim() peer {
 	return p
 }
 
+// piped is a client by this clock whose connections are no sockets, and what waits for their other ends.
+func piped(t *testing.T, clock clock) (client *Client, accepts func() peer) {
+	peers := make(chan peer, 1)
+	client = New(Config{
+		Address:        "server:7070",
+		ConnectTimeout: testConnectTimeout,
+		Dialer: DialerFunc(func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			peers <- newPeer(t, theirs)
+			return ours, nil
+		}),
+	})
+	client.settings.clock = clock
+	return client, func() peer { return receives(t, "a connection", peers) }
+}
+
 type peer struct {
 	net.Conn
 	t *testing.T
@@ -114,28 +130,13 @@ func (p peer) readsHeartbeat() {
 	}
 }
 
-// answers answers heartbeats until the client hangs up, and counts them.
-func (p peer) answers(with protocol.ServerFrame) *answered {
-	a := &answered{gone: make(chan struct{})}
-	go func() {
-		defer close(a.gone)
-		b := make([]byte, 1)
-		for {
-			if _, err := p.Read(b); err != nil {
-				return
-			}
-			a.count.Add(1)
-			if _, err := p.Write(with.Append(nil)); err != nil {
-				return
-			}
-		}
-	}()
-	return a
-}
-
-type answered struct {
-	count atomic.Int64
-	gone  chan struct{}
+// gives sends a frame through a pipe, and returns when the client has taken it in: a write of nothing waits for the next read.
+func (p peer) gives(frame protocol.ServerFrame) {
+	p.t.Helper()
+	p.sends(frame)
+	if _, err := p.Write(nil); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // reachesEOF: the client hangs up.
