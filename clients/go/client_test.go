@@ -254,35 +254,25 @@ func TestB12_AWaitLimitPasses(t *testing.T) {
 	t.Run("the client's", func(t *testing.T) {
 		goroutines(t)
 		server := listen(t)
-		done := background(func() error {
-			client := New(Config{Address: server.address()}).WithWaitLimit(100 * time.Millisecond)
-			return client.Do(context.Background(), "jobs", testLease, never)
-		})
-		p := server.acceptsClaim()
-		p.sends(waiting)
-		err := receives(t, "the end", done)
+		server.serves(waiting)
+		client := server.client().WithWaitLimit(100 * time.Millisecond)
+		err := client.Do(context.Background(), "jobs", testLease, never)
 		wants(t, err, KindWaitTimeout)
 		if errors.Is(err, context.DeadlineExceeded) {
 			t.Error("no context had a deadline")
 		}
-		p.reachesEOF()
 	})
 	t.Run("the context's", func(t *testing.T) {
 		goroutines(t)
 		server := listen(t)
-		done := background(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-			defer cancel()
-			return New(Config{Address: server.address()}).DoRetry(ctx, "jobs", testLease, never)
-		})
-		p := server.acceptsClaim()
-		p.sends(waiting)
-		err := receives(t, "the end", done)
+		server.serves(waiting)
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		err := server.client().DoRetry(ctx, "jobs", testLease, never)
 		wants(t, err, KindWaitTimeout)
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		p.reachesEOF()
 	})
 }
 
@@ -441,36 +431,39 @@ func TestAGrantThatComesWithItsLossIsToldFirst(t *testing.T) {
 
 func TestB46_EveryAddressHasItsTurn(t *testing.T) {
 	goroutines(t)
-	dead := listen(t)
-	dead.Close()
 	mute, plaintext, living := listen(t), listen(t), listen(t)
+	mute.serves()
+	// Each that is dead leaves its share to the last two, and makes that of the mute one, which the test waits for, a smaller part.
+	others := []string{"no-such-host.invalid:1"}
+	for dead := 0; dead < 9; dead++ {
+		others = append(others, refusing(t))
+	}
+	nameless := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errWork }}
 	lock := make(chan *Lock, 1)
 	go func() {
 		got, err := New(Config{
-			Address:        dead.address(),
-			Addresses:      []string{"no-such-host.invalid:1", mute.address(), plaintext.address(), living.address()},
-			ConnectTimeout: 2 * time.Second,
+			Address:        mute.address(),
+			Addresses:      append(others, plaintext.address(), living.address()),
+			Dialer:         &net.Dialer{Resolver: nameless},
+			ConnectTimeout: 12 * time.Second,
 		}).Acquire(context.Background(), "jobs", testLease)
 		if err != nil {
 			t.Error(err)
 		}
 		lock <- got
 	}()
-	muted := mute.acceptsClaim()
 	p := plaintext.acceptsClaim()
 	if _, err := p.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	living.acceptsClaim().sends(acquired)
 	receives(t, "the lock", lock).Release()
-	muted.reachesEOF()
 }
 
 func TestUnreachableNamesEveryAttempt(t *testing.T) {
-	dead, busy := listen(t), listen(t)
-	dead.Close()
+	dead, busy := refusing(t), listen(t)
 	done := background(func() error {
-		client := New(Config{Addresses: []string{busy.address(), dead.address()}})
+		client := New(Config{Addresses: []string{busy.address(), dead}, ConnectTimeout: testConnectTimeout})
 		return client.Do(context.Background(), "jobs", testLease, ok)
 	})
 	busy.acceptsClaim().sends(protocol.Error{Code: 0x0f, Reason: "busy"})
@@ -483,7 +476,7 @@ func TestUnreachableNamesEveryAttempt(t *testing.T) {
 	if !errors.As(err, &server) || server.Code != 0x0f || !server.Temporary() || errors.As(err, &loss) {
 		t.Error(err)
 	}
-	if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), dead.address()) {
+	if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), dead) {
 		t.Error(err)
 	}
 }
@@ -651,26 +644,13 @@ func TestB50_CancelledAtEveryStage(t *testing.T) {
 func TestB50_AThousandHoldsLeaveNothing(t *testing.T) {
 	goroutines(t)
 	server := listen(t)
-	client := New(Config{Address: server.address()})
-	go func() {
-		for {
-			conn, err := server.Accept()
-			if err != nil {
-				return
-			}
-			if _, err := conn.Read(make([]byte, 64)); err == nil {
-				_, _ = conn.Write(bytesOf(acquired))
-				_, _ = conn.Read(make([]byte, 1))
-			}
-			conn.Close()
-		}
-	}()
+	server.serves(acquired)
+	client := server.client()
 	for round := 0; round < 1000; round++ {
 		if err := client.Do(context.Background(), "jobs", time.Minute, ok); err != nil {
 			t.Fatal(err)
 		}
 	}
-	server.Close()
 }
 
 func TestCauseAndCancelledBeforeAnything(t *testing.T) {

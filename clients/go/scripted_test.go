@@ -45,6 +45,18 @@ func listen(t *testing.T) scriptedServer {
 	return scriptedServer{listener.(*net.TCPListener), t}
 }
 
+// refusing is an address where nobody listens. It is the near end of a connection, so nobody begins to while the test runs.
+func refusing(t *testing.T) string {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+	conn, err := dialer.Dial("tcp", listen(t).address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.LocalAddr().String()
+}
+
 func (s scriptedServer) address() string { return s.Addr().String() }
 
 // client is a client of this server.
@@ -69,6 +81,30 @@ func (s scriptedServer) acceptsClaim() peer {
 	p := s.accepts()
 	p.readsAcquire()
 	return p
+}
+
+// serves answers every claim with these frames and waits for the client to hang up, one after another, until the test ends. No client need
+// come.
+func (s scriptedServer) serves(frames ...protocol.ServerFrame) {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			conn, err := s.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := conn.Read(make([]byte, 64)); err == nil {
+				_, _ = conn.Write(bytesOf(frames...))
+				_, _ = io.Copy(io.Discard, conn)
+			}
+			conn.Close()
+		}
+	}()
+	s.t.Cleanup(func() {
+		s.Close()
+		receives(s.t, "the client hangs up", gone)
+	})
 }
 
 // piped is a client by this clock whose connections are no sockets, and what waits for their other ends.
