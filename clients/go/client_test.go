@@ -571,32 +571,33 @@ func TestALossInTheQueueIsALoss(t *testing.T) {
 
 // B50: cancelled at any stage, it is back soon and leaves nothing. The rounds of one stage run one after another, so a leak adds up.
 func TestB50_CancelledAtEveryStage(t *testing.T) {
-	const rounds = 1000
-	plain := func(address string) *Client { return New(Config{Address: address}) }
+	// A round may be late by the machine's fault. A client that does not heed the cancel is late each time, or not back at all.
+	const rounds, lateAtMost = 1000, 20
+	plain := func(address string) Config { return Config{Address: address} }
 	mute := func(peer) {}
 	stages := map[string]struct {
-		client func(address string) *Client
+		config func(address string) Config
 		// part is the server's, until the moment of the cancel.
 		part func(peer)
 	}{
 		"against a mute server": {plain, func(p peer) { p.readsAcquire() }},
 		"in the queue":          {plain, func(p peer) { p.readsAcquire(); p.sends(waiting) }},
 		"in the TLS handshake": {
-			func(address string) *Client {
-				return New(Config{Address: address, TLS: &tls.Config{InsecureSkipVerify: true}})
+			func(address string) Config {
+				return Config{Address: address, TLS: &tls.Config{InsecureSkipVerify: true}}
 			}, mute,
 		},
 		"in the look-up": {
 			// The peer is the name server, over TCP.
-			func(address string) *Client {
+			func(address string) Config {
 				resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 					return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 				}}
-				return New(Config{Address: "server.example.:7070", Dialer: &net.Dialer{Resolver: resolver}})
+				return Config{Address: "server.example.:7070", Dialer: &net.Dialer{Resolver: resolver}}
 			}, mute,
 		},
 		"in the connect": {
-			func(address string) *Client {
+			func(address string) Config {
 				hanging := DialerFunc(func(ctx context.Context, _, _ string) (net.Conn, error) {
 					conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 					if err == nil {
@@ -605,7 +606,7 @@ func TestB50_CancelledAtEveryStage(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				})
-				return New(Config{Address: "server:7070", Dialer: hanging})
+				return Config{Address: "server:7070", Dialer: hanging}
 			}, mute,
 		},
 	}
@@ -613,30 +614,33 @@ func TestB50_CancelledAtEveryStage(t *testing.T) {
 		t.Run(stage, func(t *testing.T) {
 			goroutines(t)
 			server := listen(t)
-			client := s.client(server.address())
+			config := s.config(server.address())
+			config.ConnectTimeout = testConnectTimeout
+			client := New(config)
 			var slowest time.Duration
+			late := 0
 			for round := 0; round < rounds; round++ {
 				ctx, cancel := context.WithCancel(context.Background())
 				done := background(func() error { return client.DoRetry(ctx, "jobs", testLease, ok) })
-				conn, err := server.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
-				p := peer{conn, t}
+				p := server.accepts()
 				s.part(p)
 				begun := time.Now()
 				cancel()
-				err = receives(t, "the end", done)
-				slowest = max(slowest, time.Since(begun))
+				err := receives(t, "the end", done)
+				took := time.Since(begun)
+				slowest = max(slowest, took)
+				if took > time.Second {
+					late++
+				}
+				if late > lateAtMost {
+					t.Fatalf("back late in %d of %d rounds, after %v at most", late, round+1, slowest)
+				}
 				if wants(t, err, KindCancelled); !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
-				conn.Close()
+				p.Close()
 			}
 			t.Logf("slowest: %v", slowest)
-			if slowest > 2*time.Second {
-				t.Errorf("back after %v", slowest)
-			}
 		})
 	}
 }
