@@ -29,7 +29,8 @@ func Start(listen string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := exec.Command(program, "--listen", listen, "--log-format", "json")
+	// A client of a test may be slow with its first frame.
+	command := exec.Command(program, "--listen", listen, "--log-format", "json", "--io-timeout", "30s")
 	stderr, err := command.StderrPipe()
 	if err != nil {
 		return nil, err
