@@ -40,9 +40,9 @@ func TestMain(m *testing.M) {
 }
 
 func ExampleClient_Do() {
-	c := monolock.New(monolock.Config{Address: server()})
+	c := monolock.New(monolock.Config{Address: server(), ConnectTimeout: time.Minute})
 
-	err := c.Do(context.Background(), "nightly-import", 2*time.Second,
+	err := c.Do(context.Background(), "nightly-import", time.Minute,
 		func(ctx context.Context, token uint64) error {
 			// One process across the fleet is here at a time. ctx ends when the lock is lost; token fences out stale holders.
 			fmt.Println("importing")
@@ -55,9 +55,9 @@ func ExampleClient_Do() {
 }
 
 func ExampleClient_Acquire() {
-	c := monolock.New(monolock.Config{Address: server()})
+	c := monolock.New(monolock.Config{Address: server(), ConnectTimeout: time.Minute})
 
-	lock, err := c.Acquire(context.Background(), "nightly-report", 2*time.Second)
+	lock, err := c.Acquire(context.Background(), "nightly-report", time.Minute)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -78,9 +78,9 @@ func ExampleClient_Acquire() {
 }
 
 func ExampleClient_TryAcquire() {
-	c := monolock.New(monolock.Config{Address: server()})
+	c := monolock.New(monolock.Config{Address: server(), ConnectTimeout: time.Minute})
 
-	lock, err := c.TryAcquire(context.Background(), "cache-refresh", 2*time.Second)
+	lock, err := c.TryAcquire(context.Background(), "cache-refresh", time.Minute)
 	switch {
 	case errors.Is(err, monolock.ErrContended):
 		fmt.Println("another process refreshes the cache")
@@ -94,15 +94,15 @@ func ExampleClient_TryAcquire() {
 }
 
 func ExampleClient_WithWaitLimit() {
-	c := monolock.New(monolock.Config{Address: server()})
+	c := monolock.New(monolock.Config{Address: server(), ConnectTimeout: time.Minute})
 	rebuild := func(ctx context.Context, token uint64) error {
 		fmt.Println("rebuilding the index")
 		return nil
 	}
 
-	err := c.WithWaitLimit(500*time.Millisecond).Do(context.Background(), "index", 2*time.Second, rebuild)
+	err := c.WithWaitLimit(30*time.Second).Do(context.Background(), "index", time.Minute, rebuild)
 	if errors.Is(err, monolock.ErrWaitTimeout) {
-		fmt.Println("not our turn within half a second")
+		fmt.Println("not our turn within half a minute")
 	} else if err != nil {
 		log.Fatal(err)
 	}
@@ -110,9 +110,9 @@ func ExampleClient_WithWaitLimit() {
 }
 
 func ExampleServerError() {
-	c := monolock.New(monolock.Config{Address: server()})
+	c := monolock.New(monolock.Config{Address: server(), ConnectTimeout: time.Minute})
 
-	err := c.DoRetry(context.Background(), "nightly-import", 2*time.Second,
+	err := c.DoRetry(context.Background(), "nightly-import", time.Minute,
 		func(ctx context.Context, token uint64) error { return nil })
 
 	var refused *monolock.ServerError

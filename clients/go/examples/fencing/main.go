@@ -52,7 +52,7 @@ func write(ctx context.Context, db *sql.DB, name, body string, token uint64) err
 func run(ctx context.Context, out io.Writer, server, database string) error {
 	const (
 		name  = "nightly-report"
-		lease = 2 * time.Second
+		lease = 30 * time.Second
 	)
 	db, err := sql.Open("sqlite", database)
 	if err != nil {
@@ -76,7 +76,7 @@ func run(ctx context.Context, out io.Writer, server, database string) error {
 		})})
 	b := monolock.New(monolock.Config{Address: server})
 
-	lockA, err := a.Acquire(ctx, name, lease)
+	lockA, err := a.AcquireRetry(ctx, name, lease)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func run(ctx context.Context, out io.Writer, server, database string) error {
 		return err
 	}
 	fmt.Fprintln(out, "A is cut off, and does not look")
-	lockB, err := b.Acquire(ctx, name, lease)
+	lockB, err := b.AcquireRetry(ctx, name, lease)
 	if err != nil {
 		return err
 	}
