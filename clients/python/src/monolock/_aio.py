@@ -386,7 +386,7 @@ class AsyncClient:
         family, address = step.candidate
         line = _Line(self._config.clock, request, cancel, channel, socket.socket(family, socket.SOCK_STREAM), bounds.loop)
         connecting = bounds.loop.create_task(line.connect(address))
-        connecting.add_done_callback(_retrieve)
+        connecting.add_done_callback(line.connecting_ended)
         is_wanted = False
         try:
             if not await bounds.wait(connecting, until):
@@ -475,13 +475,17 @@ class _Line(asyncio.Protocol, _fork.AtFork):
         _fork.register(self)
 
     async def connect(self, address: "tuple[Any, ...]") -> None:
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.sock_connect(self._socket, address)
-            await self._loop.create_connection(lambda: self, sock=self._socket)
-        finally:
-            if self._transport is None:
-                self._socket.close()
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await self._loop.sock_connect(self._socket, address)
+        await self._loop.create_connection(lambda: self, sock=self._socket)
+
+    def connecting_ended(self, task: "asyncio.Task[None]") -> None:
+        """Not a part of the task, which is cancelled before it has begun where the time is up already."""
+        if self._transport is None:
+            self._socket.close()
+        # Its error was told already, or nobody wants to know.
+        if not task.cancelled():
+            task.exception()
 
     def hang_up(self) -> None:
         """Ends the connection on the wire here and now. From any thread."""
@@ -490,7 +494,7 @@ class _Line(asyncio.Protocol, _fork.AtFork):
         self.is_hung_up = True
         timer, self._timer = self._timer, None
         if self._transport is None:
-            # The task that connects closes the socket.
+            # The end of the task that connects closes the socket.
             return
         try:
             if self._transport.get_write_buffer_size() == 0:
@@ -611,12 +615,6 @@ async def _drain(task: "asyncio.Task[None]") -> None:
     task.cancel()
     if not task.done():
         await asyncio.wait({task})
-
-
-def _retrieve(task: "asyncio.Task[None]") -> None:
-    """Its error was told already, or nobody wants to know."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _set(future: "asyncio.Future[T]", value: T) -> None:
