@@ -11,6 +11,7 @@ from typing import Iterator
 
 import pytest
 
+from patience import PATIENCE_S
 from scripted import Scripted
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -46,8 +47,8 @@ class Server:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(10)
-        self._drain.join(10)
+        self.process.wait(PATIENCE_S)
+        self._drain.join(PATIENCE_S)
         assert self.process.stderr is not None
         self.process.stderr.close()
 

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Callable, List, Optional, Type
 
-PATIENCE_S = 10.0
+from patience import PATIENCE_S
 
 WAITING = b"\x11"
 
