@@ -16,9 +16,11 @@ import pytest
 import monolock
 from monolock import AsyncClient, Cancel, Loss, LossReason
 from monolock._clock import now_ns
+from patience import PATIENCE_S, patient_async_client
 from scripted import WAITING, Background, Scripted, acquired, error
 
-LEASE = timedelta(seconds=10)
+#: Nothing is due for a minute.
+LEASE = timedelta(minutes=10)
 SHORT = timedelta(milliseconds=300)
 
 
@@ -31,7 +33,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
         async def main() -> None:
             asyncio.get_running_loop().set_exception_handler(lambda _loop, context: fallen.append(context))
-            await asyncio.wait_for(test(*args, **named), 30)
+            await asyncio.wait_for(test(*args, **named), 2 * PATIENCE_S)
             await asyncio.sleep(0)
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -43,7 +45,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 async def until(condition: Callable[[], object]) -> None:
-    for _ in range(4000):
+    for _ in range(int(PATIENCE_S / 0.0025)):
         if condition():
             return
         await asyncio.sleep(0.0025)
@@ -55,19 +57,19 @@ class TestHolding:
     async def test_token_and_release(self, scripted: Scripted) -> None:
         def other_side() -> None:
             connection = scripted.accept()
-            assert connection.read_acquire() == (10_000, "jobs")
+            assert connection.read_acquire() == (600_000, "jobs")
             connection.send(acquired(2**63 + 1))
             assert connection.read_to_end() == b""
 
         with Background(other_side):
-            async with AsyncClient(scripted.address).lock("jobs", lease=LEASE) as lock:
+            async with patient_async_client(scripted.address).lock("jobs", lease=LEASE) as lock:
                 assert (lock.name, lock.token, lock.lease) == ("jobs", 2**63 + 1, LEASE)
                 assert lock.is_held() and not lock.lost.is_set() and lock.loss is None
             assert not lock.is_held() and lock.loss is None
 
     @in_loop
     async def test_b09_release_twice_and_hold_again(self, scripted: Scripted) -> None:
-        client = AsyncClient(scripted.address)
+        client = patient_async_client(scripted.address)
         for token in (41, 42):
             with Background(lambda: scripted.grant(token).read_to_end()):
                 lock = await client.acquire("jobs", LEASE)
@@ -77,7 +79,7 @@ class TestHolding:
 
     @in_loop
     async def test_b14_heartbeats_run_for_the_second_hold_as_for_the_first(self, scripted: Scripted) -> None:
-        client, lease, answered = AsyncClient(scripted.address), timedelta(milliseconds=400), threading.Event()
+        client, lease, answered = patient_async_client(scripted.address), timedelta(milliseconds=400), threading.Event()
 
         def other_side() -> None:
             scripted.grant().close()
@@ -99,12 +101,12 @@ class TestHolding:
     async def test_lock_that_is_forgotten_is_released(self, scripted: Scripted) -> None:
         with Background(lambda: scripted.grant().read_to_end()):
             with pytest.warns(ResourceWarning, match="never released"):
-                await AsyncClient(scripted.address).acquire("jobs", LEASE)
+                await patient_async_client(scripted.address).acquire("jobs", LEASE)
                 gc.collect()
 
     @in_loop
     async def test_b27_a_claim_behind_ones_own(self, scripted: Scripted) -> None:
-        client = AsyncClient(scripted.address)
+        client = patient_async_client(scripted.address)
         with Background(scripted.grant):
             lock = await client.acquire("jobs", LEASE)
         with Background(scripted.queue), pytest.raises(monolock.WaitTimeoutError):
@@ -129,7 +131,7 @@ class TestLosing:
     async def test_b08_reasons(self, scripted: Scripted, end: Any, loss: Loss) -> None:
         told: List[Loss] = []
         with Background(lambda: end(scripted.grant())):
-            lock = await AsyncClient(scripted.address).acquire("jobs", SHORT)
+            lock = await patient_async_client(scripted.address).acquire("jobs", SHORT)
             lock.on_lost(told.append)
             assert await asyncio.gather(lock.lost.wait(), lock.stop.wait()) == [True, True]
         lock.on_lost(told.append)
@@ -140,7 +142,7 @@ class TestLosing:
     @in_loop
     async def test_reset(self, scripted: Scripted) -> None:
         with Background(lambda: scripted.grant().reset()):
-            lock = await AsyncClient(scripted.address).acquire("jobs", LEASE)
+            lock = await patient_async_client(scripted.address).acquire("jobs", LEASE)
             assert await lock.lost.wait()
         assert lock.loss is not None and lock.loss.reason is LossReason.CLOSED
 
@@ -148,7 +150,7 @@ class TestLosing:
     async def test_a_release_is_no_loss(self, scripted: Scripted) -> None:
         told: List[Loss] = []
         with Background(scripted.grant):
-            lock = await AsyncClient(scripted.address).acquire("jobs", LEASE)
+            lock = await patient_async_client(scripted.address).acquire("jobs", LEASE)
         lock.on_lost(told.append)
         waiting = asyncio.create_task(lock.lost.wait())
         await asyncio.sleep(0)
@@ -158,10 +160,10 @@ class TestLosing:
     @in_loop
     async def test_b03_the_clock_says_no_before_anything_is_read(self, scripted: Scripted) -> None:
         ahead_ns = 0
-        client = AsyncClient(scripted.address, _clock=lambda: now_ns() + ahead_ns)
+        client = patient_async_client(scripted.address, _clock=lambda: now_ns() + ahead_ns)
         with Background(scripted.grant):
             lock = await client.acquire("jobs", LEASE)
-        ahead_ns = 9 * 10**9
+        ahead_ns = 540 * 10**9
         assert not lock.is_held() and lock.lost.is_set()
         ahead_ns = 0
         assert not lock.is_held() and lock.loss == Loss(LossReason.TIMEOUT)
@@ -170,12 +172,12 @@ class TestLosing:
     @in_loop
     async def test_another_thread_may_ask(self, scripted: Scripted) -> None:
         ahead_ns = 0
-        client = AsyncClient(scripted.address, _clock=lambda: now_ns() + ahead_ns)
+        client = patient_async_client(scripted.address, _clock=lambda: now_ns() + ahead_ns)
         with Background(scripted.grant):
             lock = await client.acquire("jobs", LEASE)
         told: List[threading.Thread] = []
         lock.on_lost(lambda _loss: told.append(threading.current_thread()))
-        ahead_ns = 9 * 10**9
+        ahead_ns = 540 * 10**9
         with Background(lambda: told.append(threading.current_thread()) if lock.is_held() else None):
             pass
         await until(lambda: told)
@@ -194,7 +196,7 @@ class TestLosing:
 
         with Background(other_side):
             with pytest.raises(monolock.LostError) as lost:
-                async with AsyncClient(scripted.address).lock("jobs", lease) as lock:
+                async with patient_async_client(scripted.address).lock("jobs", lease) as lock:
                     lock.on_lost(lambda loss: order.append(f"lost {loss.reason}"))
                     await asyncio.sleep(0.15)
                     time.sleep(0.9 * 0.4)
@@ -208,13 +210,13 @@ class TestLosing:
     async def test_b05_a_look_after_the_block(self, scripted: Scripted) -> None:
         with Background(lambda: scripted.grant().serve(acquired(41))):
             with pytest.raises(monolock.LostError):
-                async with AsyncClient(scripted.address).lock("jobs", SHORT) as lock:
+                async with patient_async_client(scripted.address).lock("jobs", SHORT) as lock:
                     time.sleep(0.27)
                     assert not lock.is_held()
 
     @in_loop
     async def test_b15_max_hold(self, scripted: Scripted) -> None:
-        client = AsyncClient(scripted.address, max_hold=timedelta(milliseconds=200))
+        client = patient_async_client(scripted.address, max_hold=timedelta(milliseconds=200))
         with Background(lambda: scripted.grant().serve(acquired(41))):
             lock = await client.acquire("jobs", LEASE)
             assert await lock.lost.wait()
@@ -229,7 +231,7 @@ class TestTheBodyOfAsyncWith:
         unwound: List[str] = []
         with Background(lambda: scripted.grant().close()):
             with pytest.raises(monolock.LostError) as lost:
-                async with AsyncClient(scripted.address).lock("jobs", LEASE):
+                async with patient_async_client(scripted.address).lock("jobs", LEASE):
                     try:
                         await asyncio.sleep(30)
                     finally:
@@ -241,13 +243,13 @@ class TestTheBodyOfAsyncWith:
     @in_loop
     async def test_through_an_inner_task(self, scripted: Scripted) -> None:
         with Background(lambda: scripted.grant().close()), pytest.raises(monolock.LostError):
-            async with AsyncClient(scripted.address).lock("jobs", LEASE):
+            async with patient_async_client(scripted.address).lock("jobs", LEASE):
                 await asyncio.gather(asyncio.sleep(30), asyncio.create_task(asyncio.sleep(30)))
 
     @in_loop
     async def test_b11_an_own_error_stands(self, scripted: Scripted) -> None:
         with Background(lambda: scripted.grant().close()), pytest.raises(KeyError) as own:
-            async with AsyncClient(scripted.address).lock("jobs", LEASE):
+            async with patient_async_client(scripted.address).lock("jobs", LEASE):
                 try:
                     await asyncio.sleep(30)
                 except asyncio.CancelledError:
@@ -258,7 +260,7 @@ class TestTheBodyOfAsyncWith:
     @in_loop
     async def test_a_body_that_ends_by_itself_after_the_loss(self, scripted: Scripted) -> None:
         with Background(lambda: scripted.grant().close()), pytest.raises(monolock.LostError):
-            async with AsyncClient(scripted.address).lock("jobs", LEASE) as lock:
+            async with patient_async_client(scripted.address).lock("jobs", LEASE) as lock:
                 try:
                     await lock.lost.wait()
                     await asyncio.sleep(30)
@@ -271,7 +273,7 @@ class TestTheBodyOfAsyncWith:
         inside = asyncio.Event()
 
         async def work() -> None:
-            async with AsyncClient(scripted.address).lock("jobs", LEASE):
+            async with patient_async_client(scripted.address).lock("jobs", LEASE):
                 inside.set()
                 await asyncio.sleep(30)
 
@@ -287,17 +289,17 @@ class TestTheBodyOfAsyncWith:
     @pytest.mark.parametrize("inner", [False, True])
     @in_loop
     async def test_both_at_once_is_cancelling(self, scripted: Scripted, first: str, between: int, inner: bool) -> None:
-        inside = asyncio.Event()
+        inside, acted = asyncio.Event(), asyncio.Event()
         locks: List[monolock.AsyncLock] = []
 
         async def unwinding() -> None:
             try:
                 await asyncio.sleep(30)
             finally:
-                await asyncio.sleep(0.05)
+                await acted.wait()
 
         async def work() -> None:
-            async with AsyncClient(scripted.address).lock("jobs", LEASE) as lock:
+            async with patient_async_client(scripted.address).lock("jobs", LEASE) as lock:
                 locks.append(lock)
                 inside.set()
                 await (asyncio.create_task(unwinding()) if inner else unwinding())
@@ -311,6 +313,7 @@ class TestTheBodyOfAsyncWith:
                 act()
                 for _ in range(between):
                     await asyncio.sleep(0)
+            acted.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
         assert task.cancelled()
@@ -321,11 +324,11 @@ class TestTheBodyOfAsyncWith:
 
         def other_side() -> None:
             connection = scripted.grant()
-            go.wait(10)
+            go.wait(PATIENCE_S)
             connection.close()
 
         with Background(other_side), pytest.raises(monolock.LostError):
-            async with AsyncClient(scripted.address).lock("jobs", LEASE):
+            async with patient_async_client(scripted.address).lock("jobs", LEASE):
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(asyncio.sleep(30), 0.01)
                 go.set()
@@ -333,13 +336,13 @@ class TestTheBodyOfAsyncWith:
 
     @in_loop
     async def test_one_within_the_other(self, scripted: Scripted) -> None:
-        client = AsyncClient(scripted.address)
+        client = patient_async_client(scripted.address)
         for lost_index in (0, 1):
             go = threading.Event()
 
             def other_side() -> None:
                 connections = [scripted.grant(41), scripted.grant(42)]
-                go.wait(10)
+                go.wait(PATIENCE_S)
                 connections[lost_index].close()
                 connections[1 - lost_index].read_to_end()
 
@@ -356,7 +359,7 @@ class TestTheBodyOfAsyncWith:
         task = asyncio.current_task()
         assert task is not None
         with Background(lambda: scripted.grant().read_to_end()):
-            async with AsyncClient(scripted.address).lock("jobs", LEASE):
+            async with patient_async_client(scripted.address).lock("jobs", LEASE):
                 pass
         assert "cancel" not in getattr(task, "__dict__", {})
 
@@ -364,7 +367,7 @@ class TestTheBodyOfAsyncWith:
 class TestAcquiring:
     @in_loop
     async def test_try(self, scripted: Scripted) -> None:
-        client = AsyncClient(scripted.address)
+        client = patient_async_client(scripted.address)
         with Background(lambda: scripted.queue().read_to_end()), pytest.raises(monolock.ContendedError):
             await client.try_acquire("jobs", LEASE)
         with Background(scripted.grant):
@@ -372,7 +375,7 @@ class TestAcquiring:
 
     @in_loop
     async def test_b12_a_wait_limit_and_the_body_never_runs(self, scripted: Scripted) -> None:
-        client, wait = AsyncClient(scripted.address), timedelta(milliseconds=100)
+        client, wait = patient_async_client(scripted.address), timedelta(milliseconds=100)
         with Background(lambda: scripted.queue().read_to_end()), pytest.raises(monolock.WaitTimeoutError):
             async with client.lock("jobs", LEASE, wait=wait):
                 pytest.fail("it was not obtained")
@@ -382,13 +385,13 @@ class TestAcquiring:
     @in_loop
     async def test_promoted(self, scripted: Scripted) -> None:
         with Background(lambda: scripted.queue().send(acquired(41))):
-            (await AsyncClient(scripted.address).acquire("jobs", LEASE)).release()
+            (await patient_async_client(scripted.address).acquire("jobs", LEASE)).release()
 
     @in_loop
     async def test_lost_in_the_queue(self, scripted: Scripted) -> None:
         for end, code in [(lambda c: c.close(), None), (lambda c: c.send(error(0x02)), 2), (lambda c: None, None)]:
             with Background(lambda: end(scripted.queue())), pytest.raises(monolock.LostError) as lost:
-                await AsyncClient(scripted.address).acquire("jobs", SHORT)
+                await patient_async_client(scripted.address).acquire("jobs", SHORT)
             assert lost.value.code == code
 
     @pytest.mark.parametrize(("code", "kind"), [(0x18, "denied"), (0x19, "invalid"), (0x10, "invalid"), (0x0F, "unreachable")])
@@ -400,19 +403,20 @@ class TestAcquiring:
             connection.send(error(code, "a\x1b[31m"))
 
         with Background(other_side), pytest.raises(monolock.MonolockError) as refused:
-            await AsyncClient(scripted.address).acquire("jobs", LEASE, retry=code >= 0x10)
+            await patient_async_client(scripted.address).acquire("jobs", LEASE, retry=code >= 0x10)
         assert (refused.value.kind, refused.value.code) == (kind, code)
         assert str(refused.value).isprintable()
 
     @in_loop
     async def test_unreachable(self, scripted: Scripted) -> None:
-        nobody = socket.create_server(("127.0.0.1", 0))
-        address = "127.0.0.1:%d" % nobody.getsockname()[1]
-        nobody.close()
-        with pytest.raises(monolock.UnreachableError, match=address):
-            await AsyncClient(address).acquire("jobs", LEASE)
+        with socket.socket() as nobody:
+            # Bound, so that it is nobody else's; it does not listen.
+            nobody.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % nobody.getsockname()[1]
+            with pytest.raises(monolock.UnreachableError, match=address):
+                await patient_async_client(address).acquire("jobs", LEASE)
         with Background(lambda: scripted.accept().close()), pytest.raises(monolock.UnreachableError):
-            await AsyncClient(scripted.address).acquire("jobs", LEASE)
+            await patient_async_client(scripted.address).acquire("jobs", LEASE)
         for timeout in (timedelta(milliseconds=50), timedelta(microseconds=1)):
             with pytest.raises(monolock.UnreachableError, match="no answer"):
                 await AsyncClient(scripted.address, connect_timeout=timeout).acquire("jobs", LEASE)
@@ -434,7 +438,7 @@ class TestAcquiring:
             scripted.grant(44)
 
         with Background(other_side):
-            lock = await AsyncClient(scripted.address).acquire("jobs", LEASE, retry=True)
+            lock = await patient_async_client(scripted.address).acquire("jobs", LEASE, retry=True)
         assert lock.token == 44
         lock.release()
 
@@ -455,9 +459,9 @@ class TestCancelling:
             cancel.cancel()
 
         with Background(other_side), pytest.raises(monolock.AcquireCancelledError):
-            await AsyncClient(scripted.address).acquire("jobs", LEASE, cancel=cancel, retry=state == "retrying")
+            await patient_async_client(scripted.address).acquire("jobs", LEASE, cancel=cancel, retry=state == "retrying")
         with pytest.raises(monolock.AcquireCancelledError):
-            await AsyncClient(scripted.address).acquire("jobs", LEASE, cancel=cancel)
+            await patient_async_client(scripted.address).acquire("jobs", LEASE, cancel=cancel)
 
     @in_loop
     async def test_b10_the_switch_asks_the_work_to_stop_and_keeps_the_lock(self, scripted: Scripted) -> None:
@@ -477,7 +481,7 @@ class TestCancelling:
             return "wound up"
 
         with Background(other_side):
-            assert await AsyncClient(scripted.address).do("jobs", SHORT, work, cancel=cancel) == "wound up"
+            assert await patient_async_client(scripted.address).do("jobs", SHORT, work, cancel=cancel) == "wound up"
 
     @in_loop
     async def test_b10_cancelling_the_task_keeps_the_lock_until_the_work_has_ended(self, scripted: Scripted) -> None:
@@ -499,7 +503,7 @@ class TestCancelling:
                 assert held.is_held()
 
         with Background(other_side):
-            task = asyncio.create_task(AsyncClient(scripted.address).do("jobs", SHORT, work))
+            task = asyncio.create_task(patient_async_client(scripted.address).do("jobs", SHORT, work))
             await inside.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -514,7 +518,8 @@ class TestCancelling:
         ended: Set[str] = set()
         with Background(other_side):
             for steps in range(200):
-                task = asyncio.create_task(AsyncClient([scripted.address, host][steps % 2]).acquire("jobs", LEASE))
+                client = patient_async_client([scripted.address, host][steps % 2])
+                task = asyncio.create_task(client.acquire("jobs", LEASE))
                 for _ in range(steps // 2):
                     await asyncio.sleep(0)
                 task.cancel()
@@ -528,7 +533,7 @@ class TestCancelling:
 
     @in_loop
     async def test_b50_a_thousand_rounds_leave_nothing(self, scripted: Scripted) -> None:
-        client = AsyncClient(["localhost:" + scripted.address.split(":")[1], scripted.address])
+        client = patient_async_client(["localhost:" + scripted.address.split(":")[1], scripted.address])
         stop = threading.Event()
         with Background(functools.partial(grant_all, scripted, stop)):
             for number in range(1000):
@@ -574,7 +579,7 @@ class TestWork:
             return held.token
 
         with Background(lambda: scripted.grant().read_to_end()):
-            assert await AsyncClient(scripted.address).do("jobs", LEASE, work) == 41
+            assert await patient_async_client(scripted.address).do("jobs", LEASE, work) == 41
 
     @in_loop
     async def test_b11_work_that_fails_under_a_lost_lock(self, scripted: Scripted) -> None:
@@ -585,7 +590,7 @@ class TestWork:
                 raise ZeroDivisionError
 
         with Background(lambda: scripted.grant().close()), pytest.raises(ZeroDivisionError) as own:
-            await AsyncClient(scripted.address).do("jobs", LEASE, work)
+            await patient_async_client(scripted.address).do("jobs", LEASE, work)
         assert monolock.loss_of(own.value) == Loss(LossReason.CLOSED)
 
     @in_loop
@@ -597,5 +602,5 @@ class TestWork:
             await asyncio.sleep(30)
 
         with Background(lambda: scripted.grant().close()), pytest.raises(monolock.LostError):
-            await AsyncClient(scripted.address).do("jobs", LEASE, work, retry=True)
+            await patient_async_client(scripted.address).do("jobs", LEASE, work, retry=True)
         assert runs == [41]
