@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from datetime import timedelta
 from types import TracebackType
 from typing import Callable, List, Optional, Type
 
-from patience import PATIENCE_S
+from patience import PATIENCE_S, Clock
 
 WAITING = b"\x11"
 
@@ -60,6 +61,24 @@ class Connection:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
+    def grant(self, token: int = 41) -> "Connection":
+        self.read_acquire()
+        self.send(acquired(token))
+        return self
+
+    def queue(self) -> "Connection":
+        self.read_acquire()
+        self.send(WAITING)
+        return self
+
+    def queue_late(self, clock: Clock) -> "Connection":
+        """Answers a quarter of the lease late: the heartbeat that follows at once shows that the client knows its place."""
+        lease_ms, _name = self.read_acquire()
+        clock.step(timedelta(milliseconds=lease_ms) / 4)
+        self.send(WAITING)
+        self.read_heartbeat()
+        return self
+
     def serve(self, reply: bytes) -> None:
         """Answers every heartbeat until the client closes."""
         try:
@@ -81,28 +100,27 @@ class Scripted:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(PATIENCE_S)
         self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
-        self._connections: List[Connection] = []
+        #: Those that were accepted, the latest last.
+        self.connections: List[Connection] = []
 
     def accept(self) -> Connection:
         connection = Connection(self._listener.accept()[0])
-        self._connections.append(connection)
+        self.connections.append(connection)
         return connection
 
     def grant(self, token: int = 41) -> Connection:
-        connection = self.accept()
-        connection.read_acquire()
-        connection.send(acquired(token))
-        return connection
+        return self.accept().grant(token)
 
     def queue(self) -> Connection:
-        connection = self.accept()
-        connection.read_acquire()
-        connection.send(WAITING)
-        return connection
+        return self.accept().queue()
+
+    def visit(self) -> None:
+        """Connects and leaves: wakes up whoever accepts."""
+        socket.create_connection(self._listener.getsockname()).close()
 
     def close(self) -> None:
         self._listener.close()
-        for connection in self._connections:
+        for connection in self.connections:
             connection.close()
 
 

@@ -7,7 +7,7 @@ import functools
 import gc
 import socket
 import threading
-import time
+from contextlib import closing
 from datetime import timedelta
 from typing import Any, Callable, Coroutine, List, Set
 
@@ -15,13 +15,13 @@ import pytest
 
 import monolock
 from monolock import AsyncClient, Cancel, Loss, LossReason
-from monolock._clock import now_ns
-from patience import PATIENCE_S, patient_async_client
-from scripted import WAITING, Background, Scripted, acquired, error
+from patience import PATIENCE_S, Clock, patient_async_client
+from scripted import WAITING, Background, Connection, Scripted, acquired, error
 
 #: Nothing is due for a minute.
 LEASE = timedelta(minutes=10)
-SHORT = timedelta(milliseconds=300)
+#: For a clock that is stepped: the timers that find it out are in real time.
+SHORT = timedelta(milliseconds=100)
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -52,6 +52,17 @@ async def until(condition: Callable[[], object]) -> None:
     pytest.fail("it did not come about")
 
 
+async def beat(connection: Connection, clock: Clock) -> None:
+    """Ten heartbeats of a hold with the short lease, a quarter of it apart."""
+    for _ in range(10):
+        clock.step(SHORT / 4)
+        await asyncio.to_thread(connection.read_heartbeat)
+        connection.send(acquired(41))
+        # The loop has read it after its second turn from here: before the clock goes on.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
 class TestHolding:
     @in_loop
     async def test_token_and_release(self, scripted: Scripted) -> None:
@@ -79,21 +90,14 @@ class TestHolding:
 
     @in_loop
     async def test_b14_heartbeats_run_for_the_second_hold_as_for_the_first(self, scripted: Scripted) -> None:
-        client, lease, answered = patient_async_client(scripted.address), timedelta(milliseconds=400), threading.Event()
-
-        def other_side() -> None:
-            scripted.grant().close()
-            connection = scripted.grant()
-            for _ in range(8):
-                connection.read_heartbeat()
-                connection.send(acquired(41))
-            answered.set()
-
-        with Background(other_side):
-            first = await client.acquire("jobs", lease)
+        clock = Clock()
+        client = patient_async_client(scripted.address, _clock=clock)
+        with Background(lambda: scripted.grant().close()):
+            first = await client.acquire("jobs", SHORT)
             assert await first.lost.wait()
-            second = await client.acquire("jobs", lease)
-            await until(answered.is_set)
+        with Background(scripted.grant):
+            second = await client.acquire("jobs", SHORT)
+        await beat(scripted.connections[-1], clock)
         assert second.is_held()
         second.release()
 
@@ -106,11 +110,17 @@ class TestHolding:
 
     @in_loop
     async def test_b27_a_claim_behind_ones_own(self, scripted: Scripted) -> None:
-        client = patient_async_client(scripted.address)
+        clock = Clock()
+        client = patient_async_client(scripted.address, _clock=clock)
         with Background(scripted.grant):
             lock = await client.acquire("jobs", LEASE)
-        with Background(scripted.queue), pytest.raises(monolock.WaitTimeoutError):
-            await client.acquire("jobs", LEASE, wait=timedelta(milliseconds=50))
+
+        def other_side() -> None:
+            scripted.accept().queue_late(clock)
+            clock.step(SHORT / 4)
+
+        with Background(other_side), pytest.raises(monolock.WaitTimeoutError):
+            await client.acquire("jobs", SHORT, wait=SHORT / 2)
         assert client.claims("jobs") == 1
         lock.release()
         assert client.claims("jobs") == 0
@@ -118,21 +128,23 @@ class TestHolding:
 
 class TestLosing:
     @pytest.mark.parametrize(
-        ("end", "loss"),
+        ("end", "passes", "loss"),
         [
-            (lambda connection: connection.close(), Loss(LossReason.CLOSED)),
-            (lambda connection: connection.send(error(0x02, "kicked")), Loss(LossReason.SERVER_ERROR, 2, "'kicked'")),
-            (lambda connection: connection.send(WAITING), Loss(LossReason.PROTOCOL_VIOLATION, None, "WAITING after ACQUIRED")),
-            (lambda connection: None, Loss(LossReason.TIMEOUT)),
+            (lambda connection: connection.close(), 0, Loss(LossReason.CLOSED)),
+            (lambda connection: connection.send(error(0x02, "kicked")), 0, Loss(LossReason.SERVER_ERROR, 2, "'kicked'")),
+            (lambda connection: connection.send(WAITING), 0, Loss(LossReason.PROTOCOL_VIOLATION, None, "WAITING after ACQUIRED")),
+            (lambda connection: None, 0.8, Loss(LossReason.TIMEOUT)),
         ],
         ids=["closed", "server_error", "protocol_violation", "timeout"],
     )
     @in_loop
-    async def test_b08_reasons(self, scripted: Scripted, end: Any, loss: Loss) -> None:
+    async def test_b08_reasons(self, scripted: Scripted, end: Any, passes: float, loss: Loss) -> None:
         told: List[Loss] = []
+        clock = Clock()
         with Background(lambda: end(scripted.grant())):
-            lock = await patient_async_client(scripted.address).acquire("jobs", SHORT)
+            lock = await patient_async_client(scripted.address, _clock=clock).acquire("jobs", SHORT)
             lock.on_lost(told.append)
+            clock.step(SHORT * passes)
             assert await asyncio.gather(lock.lost.wait(), lock.stop.wait()) == [True, True]
         lock.on_lost(told.append)
         assert (lock.loss, lock.is_held(), told) == (loss, False, [loss, loss])
@@ -159,25 +171,23 @@ class TestLosing:
 
     @in_loop
     async def test_b03_the_clock_says_no_before_anything_is_read(self, scripted: Scripted) -> None:
-        ahead_ns = 0
-        client = patient_async_client(scripted.address, _clock=lambda: now_ns() + ahead_ns)
+        clock = Clock()
         with Background(scripted.grant):
-            lock = await client.acquire("jobs", LEASE)
-        ahead_ns = 540 * 10**9
+            lock = await patient_async_client(scripted.address, _clock=clock).acquire("jobs", LEASE)
+        clock.step(LEASE)
         assert not lock.is_held() and lock.lost.is_set()
-        ahead_ns = 0
+        clock.step(-LEASE)
         assert not lock.is_held() and lock.loss == Loss(LossReason.TIMEOUT)
         lock.release()
 
     @in_loop
     async def test_another_thread_may_ask(self, scripted: Scripted) -> None:
-        ahead_ns = 0
-        client = patient_async_client(scripted.address, _clock=lambda: now_ns() + ahead_ns)
+        clock = Clock()
         with Background(scripted.grant):
-            lock = await client.acquire("jobs", LEASE)
+            lock = await patient_async_client(scripted.address, _clock=clock).acquire("jobs", LEASE)
         told: List[threading.Thread] = []
         lock.on_lost(lambda _loss: told.append(threading.current_thread()))
-        ahead_ns = 540 * 10**9
+        clock.step(LEASE)
         with Background(lambda: told.append(threading.current_thread()) if lock.is_held() else None):
             pass
         await until(lambda: told)
@@ -187,32 +197,31 @@ class TestLosing:
     @in_loop
     async def test_b05_a_blocked_loop(self, scripted: Scripted) -> None:
         order: List[str] = []
-        lease = timedelta(milliseconds=400)
-
-        def other_side() -> None:
-            connection = scripted.grant()
-            # Answers lie in the socket when the loop runs again; they revive nothing.
-            connection.serve(acquired(41))
-
-        with Background(other_side):
-            with pytest.raises(monolock.LostError) as lost:
-                async with patient_async_client(scripted.address).lock("jobs", lease) as lock:
-                    lock.on_lost(lambda loss: order.append(f"lost {loss.reason}"))
-                    await asyncio.sleep(0.15)
-                    time.sleep(0.9 * 0.4)
-                    order.append("unblocked")
-                    await asyncio.sleep(5)
-                    order.append("went on")
+        clock = Clock()
+        client = patient_async_client(scripted.address, _clock=clock)
+        with Background(scripted.grant), pytest.raises(monolock.LostError) as lost:
+            async with client.lock("jobs", SHORT) as lock:
+                lock.on_lost(lambda loss: order.append(f"lost {loss.reason}"))
+                connection = scripted.connections[-1]
+                clock.step(SHORT / 4)
+                await asyncio.to_thread(connection.read_heartbeat)
+                # An answer that would do lies in the socket when the loop runs again; it revives nothing.
+                connection.send(acquired(41))
+                clock.step(SHORT * 0.6)
+                order.append("unblocked")
+                await asyncio.sleep(30)
+                order.append("went on")
         assert order == ["unblocked", "lost timeout"]
         assert lost.value.loss == Loss(LossReason.TIMEOUT)
 
     @in_loop
     async def test_b05_a_look_after_the_block(self, scripted: Scripted) -> None:
-        with Background(lambda: scripted.grant().serve(acquired(41))):
-            with pytest.raises(monolock.LostError):
-                async with patient_async_client(scripted.address).lock("jobs", SHORT) as lock:
-                    time.sleep(0.27)
-                    assert not lock.is_held()
+        clock = Clock()
+        client = patient_async_client(scripted.address, _clock=clock)
+        with Background(scripted.grant), pytest.raises(monolock.LostError):
+            async with client.lock("jobs", SHORT) as lock:
+                clock.step(SHORT * 0.8)
+                assert not lock.is_held()
 
     @in_loop
     async def test_b15_max_hold(self, scripted: Scripted) -> None:
@@ -375,12 +384,18 @@ class TestAcquiring:
 
     @in_loop
     async def test_b12_a_wait_limit_and_the_body_never_runs(self, scripted: Scripted) -> None:
-        client, wait = patient_async_client(scripted.address), timedelta(milliseconds=100)
-        with Background(lambda: scripted.queue().read_to_end()), pytest.raises(monolock.WaitTimeoutError):
-            async with client.lock("jobs", LEASE, wait=wait):
+        clock = Clock()
+
+        def other_side() -> None:
+            connection = scripted.accept().queue_late(clock)
+            clock.step(SHORT / 4)
+            connection.read_to_end()
+
+        with Background(other_side), pytest.raises(monolock.WaitTimeoutError):
+            async with patient_async_client(scripted.address, _clock=clock).lock("jobs", SHORT, wait=SHORT / 2):
                 pytest.fail("it was not obtained")
         with Background(lambda: scripted.accept().close()), pytest.raises(monolock.WaitTimeoutError):
-            await client.acquire("jobs", LEASE, wait=wait, retry=True)
+            await patient_async_client(scripted.address).acquire("jobs", LEASE, wait=timedelta(milliseconds=100), retry=True)
 
     @in_loop
     async def test_promoted(self, scripted: Scripted) -> None:
@@ -389,9 +404,10 @@ class TestAcquiring:
 
     @in_loop
     async def test_lost_in_the_queue(self, scripted: Scripted) -> None:
-        for end, code in [(lambda c: c.close(), None), (lambda c: c.send(error(0x02)), 2), (lambda c: None, None)]:
-            with Background(lambda: end(scripted.queue())), pytest.raises(monolock.LostError) as lost:
-                await patient_async_client(scripted.address).acquire("jobs", SHORT)
+        clock = Clock()
+        for end, code in [(lambda c: c.close(), None), (lambda c: c.send(error(0x02)), 2), (lambda c: clock.step(SHORT), None)]:
+            with Background(lambda: end(scripted.accept().queue_late(clock))), pytest.raises(monolock.LostError) as lost:
+                await patient_async_client(scripted.address, _clock=clock).acquire("jobs", SHORT)
             assert lost.value.code == code
 
     @pytest.mark.parametrize(("code", "kind"), [(0x18, "denied"), (0x19, "invalid"), (0x10, "invalid"), (0x0F, "unreachable")])
@@ -423,11 +439,16 @@ class TestAcquiring:
 
     @in_loop
     async def test_b46_a_mute_address_and_one_that_serves(self, scripted: Scripted) -> None:
-        mute = socket.create_server(("127.0.0.1", 0))
-        addresses = ["127.0.0.1:%d" % mute.getsockname()[1], "localhost:" + scripted.address.split(":")[1]]
-        with Background(scripted.grant):
-            (await AsyncClient(addresses, connect_timeout=timedelta(milliseconds=400)).acquire("jobs", LEASE)).release()
-        mute.close()
+        clock, timeout = Clock(), timedelta(milliseconds=200)
+
+        def other_side() -> None:
+            mute.accept().read_acquire()
+            clock.step(timeout / 2)
+            scripted.grant()
+
+        with closing(Scripted()) as mute, Background(other_side):
+            addresses = [mute.address, "localhost:" + scripted.address.split(":")[1]]
+            (await AsyncClient(addresses, connect_timeout=timeout, _clock=clock).acquire("jobs", LEASE)).release()
 
     @in_loop
     async def test_retry(self, scripted: Scripted) -> None:
@@ -465,45 +486,33 @@ class TestCancelling:
 
     @in_loop
     async def test_b10_the_switch_asks_the_work_to_stop_and_keeps_the_lock(self, scripted: Scripted) -> None:
-        cancel, heartbeats = Cancel(), []
-
-        def other_side() -> None:
-            connection = scripted.grant()
-            while connection.socket.recv(1):
-                heartbeats.append(1)
-                connection.send(acquired(41))
+        cancel, clock = Cancel(), Clock()
 
         async def work(held: monolock.AsyncHeld) -> str:
             cancel.cancel()
             assert await held.stop.wait()
-            await until(lambda: len(heartbeats) >= 10)
+            await beat(scripted.connections[-1], clock)
             assert held.is_held()
             return "wound up"
 
-        with Background(other_side):
-            assert await patient_async_client(scripted.address).do("jobs", SHORT, work, cancel=cancel) == "wound up"
+        with Background(scripted.grant):
+            client = patient_async_client(scripted.address, _clock=clock)
+            assert await client.do("jobs", SHORT, work, cancel=cancel) == "wound up"
 
     @in_loop
     async def test_b10_cancelling_the_task_keeps_the_lock_until_the_work_has_ended(self, scripted: Scripted) -> None:
-        heartbeats: List[int] = []
-        inside = asyncio.Event()
-
-        def other_side() -> None:
-            connection = scripted.grant()
-            while connection.socket.recv(1):
-                heartbeats.append(1)
-                connection.send(acquired(41))
+        clock, inside = Clock(), asyncio.Event()
 
         async def work(held: monolock.AsyncHeld) -> None:
             try:
                 inside.set()
                 await asyncio.sleep(30)
             finally:
-                await until(lambda: len(heartbeats) >= 10)
+                await beat(scripted.connections[-1], clock)
                 assert held.is_held()
 
-        with Background(other_side):
-            task = asyncio.create_task(patient_async_client(scripted.address).do("jobs", SHORT, work))
+        with Background(scripted.grant):
+            task = asyncio.create_task(patient_async_client(scripted.address, _clock=clock).do("jobs", SHORT, work))
             await inside.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -563,13 +572,13 @@ def grant_all(scripted: Scripted, stop: threading.Event) -> None:
             connection.send([acquired(number + 1), WAITING, b""][number % 3])
         except OSError:
             pass
-        while len(scripted._connections) > 20:
-            scripted._connections.pop(0).close()
+        while len(scripted.connections) > 20:
+            scripted.connections.pop(0).close()
 
 
 def stop_accepting(scripted: Scripted, stop: threading.Event) -> None:
     stop.set()
-    socket.create_connection(("127.0.0.1", int(scripted.address.split(":")[1]))).close()
+    scripted.visit()
 
 
 class TestWork:

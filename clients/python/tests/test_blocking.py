@@ -6,6 +6,7 @@ import gc
 import socket
 import threading
 import time
+from contextlib import closing
 from datetime import timedelta
 from typing import Any, List, Optional
 
@@ -13,13 +14,13 @@ import pytest
 
 import monolock
 from monolock import Cancel, Client, Loss, LossReason
-from monolock._clock import now_ns
-from patience import PATIENCE, PATIENCE_S, patient_client
+from patience import PATIENCE, PATIENCE_S, Clock, patient_client
 from scripted import WAITING, Background, Connection, Scripted, acquired, error
 
 #: Nothing is due for a minute.
 LEASE = timedelta(minutes=10)
-SHORT = timedelta(milliseconds=300)
+#: For a clock that is stepped: the timers that find it out are in real time.
+SHORT = timedelta(milliseconds=100)
 
 
 def session_threads() -> List[threading.Thread]:
@@ -31,6 +32,14 @@ def wait_until(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.005)
+
+
+def beat(connection: Connection, clock: Clock) -> None:
+    """Ten heartbeats of a hold with the short lease, a quarter of it apart."""
+    for _ in range(10):
+        clock.step(SHORT / 4)
+        connection.read_heartbeat()
+        connection.send(acquired(41))
 
 
 @pytest.fixture(autouse=True)
@@ -64,19 +73,14 @@ class TestHolding:
             assert lock.token == token
 
     def test_b14_heartbeats_run_for_the_second_hold_as_for_the_first(self, scripted: Scripted) -> None:
-        client, lease = patient_client(scripted.address), timedelta(milliseconds=400)
-
-        def other_side() -> None:
-            scripted.grant().close()
-            connection = scripted.grant()
-            for _ in range(8):
-                connection.read_heartbeat()
-                connection.send(acquired(41))
-
-        with Background(other_side):
-            first = client.acquire("jobs", lease)
+        clock = Clock()
+        client = patient_client(scripted.address, _clock=clock)
+        with Background(lambda: scripted.grant().close()):
+            first = client.acquire("jobs", SHORT)
             assert first.lost.wait(PATIENCE)
-            second = client.acquire("jobs", lease)
+        with Background(scripted.grant):
+            second = client.acquire("jobs", SHORT)
+        beat(scripted.connections[-1], clock)
         assert second.is_held()
         second.release()
 
@@ -102,20 +106,22 @@ class TestHolding:
 
 class TestLosing:
     @pytest.mark.parametrize(
-        ("end", "loss"),
+        ("end", "passes", "loss"),
         [
-            (lambda connection: connection.close(), Loss(LossReason.CLOSED)),
-            (lambda connection: connection.send(error(0x02, "kicked")), Loss(LossReason.SERVER_ERROR, 2, "'kicked'")),
-            (lambda connection: connection.send(WAITING), Loss(LossReason.PROTOCOL_VIOLATION, None, "WAITING after ACQUIRED")),
-            (lambda connection: None, Loss(LossReason.TIMEOUT)),
+            (lambda connection: connection.close(), 0, Loss(LossReason.CLOSED)),
+            (lambda connection: connection.send(error(0x02, "kicked")), 0, Loss(LossReason.SERVER_ERROR, 2, "'kicked'")),
+            (lambda connection: connection.send(WAITING), 0, Loss(LossReason.PROTOCOL_VIOLATION, None, "WAITING after ACQUIRED")),
+            (lambda connection: None, 0.8, Loss(LossReason.TIMEOUT)),
         ],
         ids=["closed", "server_error", "protocol_violation", "timeout"],
     )
-    def test_b08_reasons(self, scripted: Scripted, end: Any, loss: Loss) -> None:
+    def test_b08_reasons(self, scripted: Scripted, end: Any, passes: float, loss: Loss) -> None:
         told: List[Loss] = []
+        clock = Clock()
         with Background(lambda: end(scripted.grant())):
-            lock = patient_client(scripted.address).acquire("jobs", SHORT)
+            lock = patient_client(scripted.address, _clock=clock).acquire("jobs", SHORT)
             lock.on_lost(told.append)
+            clock.step(SHORT * passes)
             assert lock.lost.wait(PATIENCE) and lock.stop.wait(PATIENCE)
         lock.on_lost(told.append)
         assert (lock.loss, lock.is_held()) == (loss, False)
@@ -161,14 +167,13 @@ class TestLosing:
         assert waited == [False] and told == []
 
     def test_b03_the_clock_says_no_before_anything_is_read(self, scripted: Scripted) -> None:
-        ahead_ns = 0
-        client = patient_client(scripted.address, _clock=lambda: now_ns() + ahead_ns)
+        clock = Clock()
         with Background(scripted.grant):
-            lock = client.acquire("jobs", LEASE)
+            lock = patient_client(scripted.address, _clock=clock).acquire("jobs", LEASE)
         assert lock.is_held()
-        ahead_ns = 540 * 10**9
+        clock.step(LEASE)
         assert not lock.is_held() and lock.lost.is_set()
-        ahead_ns = 0
+        clock.step(-LEASE)
         assert not lock.is_held() and lock.loss == Loss(LossReason.TIMEOUT)
 
     def test_b15_max_hold(self, scripted: Scripted) -> None:
@@ -226,9 +231,10 @@ class TestAcquiring:
             patient_client(scripted.address).acquire("jobs", LEASE).release()
 
     def test_lost_in_the_queue(self, scripted: Scripted) -> None:
-        for end, code in [(lambda c: c.close(), None), (lambda c: c.send(error(0x02)), 2), (lambda c: None, None)]:
-            with Background(lambda: end(scripted.queue())), pytest.raises(monolock.LostError) as lost:
-                patient_client(scripted.address).acquire("jobs", SHORT)
+        clock = Clock()
+        for end, code in [(lambda c: c.close(), None), (lambda c: c.send(error(0x02)), 2), (lambda c: clock.step(SHORT), None)]:
+            with Background(lambda: end(scripted.accept().queue_late(clock))), pytest.raises(monolock.LostError) as lost:
+                patient_client(scripted.address, _clock=clock).acquire("jobs", SHORT, wait=PATIENCE)
             assert lost.value.code == code
 
     @pytest.mark.parametrize(("code", "kind"), [(0x18, "denied"), (0x19, "invalid"), (0x10, "invalid"), (0x0F, "unreachable")])
@@ -258,11 +264,16 @@ class TestAcquiring:
                 Client(scripted.address, connect_timeout=timeout).acquire("jobs", LEASE)
 
     def test_b46_a_mute_address_and_one_that_serves(self, scripted: Scripted) -> None:
-        mute = socket.create_server(("127.0.0.1", 0))
-        addresses = ["127.0.0.1:%d" % mute.getsockname()[1], "localhost:" + scripted.address.split(":")[1]]
-        with Background(scripted.grant):
-            Client(addresses, connect_timeout=timedelta(milliseconds=400)).acquire("jobs", LEASE).release()
-        mute.close()
+        clock, timeout = Clock(), timedelta(milliseconds=200)
+
+        def other_side() -> None:
+            mute.accept().read_acquire()
+            clock.step(timeout / 2)
+            scripted.grant()
+
+        with closing(Scripted()) as mute, Background(other_side):
+            addresses = [mute.address, "localhost:" + scripted.address.split(":")[1]]
+            Client(addresses, connect_timeout=timeout, _clock=clock).acquire("jobs", LEASE, wait=PATIENCE).release()
 
     def test_retry(self, scripted: Scripted) -> None:
         def other_side() -> None:
@@ -297,25 +308,18 @@ class TestCancelling:
             patient_client(scripted.address).acquire("jobs", LEASE, cancel=cancel)
 
     def test_b10_cancelling_asks_the_work_to_stop_and_keeps_the_lock(self, scripted: Scripted) -> None:
-        cancel, heartbeats = Cancel(), threading.Semaphore(0)
-
-        def other_side() -> None:
-            connection = scripted.grant()
-            while connection.socket.recv(1):
-                heartbeats.release()
-                connection.send(acquired(41))
+        cancel, clock = Cancel(), Clock()
 
         def work(held: monolock.Held) -> str:
             assert held.token == 41 and not held.stop.is_set()
             cancel.cancel()
             assert held.stop.wait(PATIENCE)
-            for _ in range(10):
-                assert heartbeats.acquire(timeout=PATIENCE_S)
+            beat(scripted.connections[-1], clock)
             assert held.is_held()
             return "wound up"
 
-        with Background(other_side):
-            assert patient_client(scripted.address).do("jobs", SHORT, work, cancel=cancel) == "wound up"
+        with Background(scripted.grant):
+            assert patient_client(scripted.address, _clock=clock).do("jobs", SHORT, work, cancel=cancel) == "wound up"
 
     def test_b50_a_thousand_rounds_leave_nothing(self, scripted: Scripted) -> None:
         client = patient_client(["localhost:" + scripted.address.split(":")[1], scripted.address])
@@ -334,9 +338,9 @@ class TestCancelling:
                     connection.send([b"", WAITING, acquired(number + 1)][number % 3])
                 except OSError:
                     pass
-                scripted._connections.pop().close() if number % 2 else None
-                while len(scripted._connections) > 20:
-                    scripted._connections.pop(0).close()
+                scripted.connections.pop().close() if number % 2 else None
+                while len(scripted.connections) > 20:
+                    scripted.connections.pop(0).close()
 
         with Background(other_side):
             for number in range(1000):
@@ -349,7 +353,7 @@ class TestCancelling:
                     pass
                 timer.join()
             stop.set()
-            socket.create_connection(("127.0.0.1", int(scripted.address.split(":")[1]))).close()
+            scripted.visit()
         wait_until(lambda: not session_threads())
         assert client.claims("jobs") == 0
         gc.collect()
