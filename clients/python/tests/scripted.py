@@ -33,7 +33,8 @@ class Connection:
         data = b""
         while len(data) < count:
             piece = self.socket.recv(count - len(data))
-            assert piece, f"the client closed, {len(data)} of {count} bytes came"
+            if not piece:
+                raise ConnectionError(f"the client closed, {len(data)} of {count} bytes came")
             data += piece
         return data
 
@@ -149,3 +150,28 @@ class Background:
             self._run()
         except BaseException as error:
             self._error = error
+
+
+class Everybody(Background):
+    """Serves everybody who comes while it lasts, one after the other. A client with little time may hang up at any moment."""
+
+    def __init__(self, scripted: Scripted, serve: Callable[[Connection], object]) -> None:
+        super().__init__(self._serve_all)
+        self._scripted = scripted
+        self._serve = serve
+        self._over = threading.Event()
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self._over.set()
+        self._scripted.visit()
+        super().__exit__(kind, error, trace)
+
+    def _serve_all(self) -> None:
+        while not self._over.is_set():
+            connection = self._scripted.accept()
+            try:
+                self._serve(connection)
+            except ConnectionError:
+                pass

@@ -16,7 +16,7 @@ import pytest
 import monolock
 from monolock import AsyncClient, Cancel, Loss, LossReason
 from patience import PATIENCE_S, Clock, patient_async_client
-from scripted import WAITING, Background, Connection, Scripted, acquired, error
+from scripted import WAITING, Background, Connection, Everybody, Scripted, acquired, error
 
 #: Nothing is due for a minute.
 LEASE = timedelta(minutes=10)
@@ -394,7 +394,7 @@ class TestAcquiring:
         with Background(other_side), pytest.raises(monolock.WaitTimeoutError):
             async with patient_async_client(scripted.address, _clock=clock).lock("jobs", SHORT, wait=SHORT / 2):
                 pytest.fail("it was not obtained")
-        with Background(lambda: scripted.accept().close()), pytest.raises(monolock.WaitTimeoutError):
+        with Everybody(scripted, Connection.close), pytest.raises(monolock.WaitTimeoutError):
             await patient_async_client(scripted.address).acquire("jobs", LEASE, wait=timedelta(milliseconds=100), retry=True)
 
     @in_loop

@@ -15,7 +15,7 @@ import pytest
 import monolock
 from monolock import Cancel, Client, Loss, LossReason
 from patience import PATIENCE, PATIENCE_S, Clock, patient_client
-from scripted import WAITING, Background, Connection, Scripted, acquired, error
+from scripted import WAITING, Background, Connection, Everybody, Scripted, acquired, error
 
 #: Nothing is due for a minute.
 LEASE = timedelta(minutes=10)
@@ -96,7 +96,7 @@ class TestHolding:
         with Background(scripted.grant):
             lock = client.acquire("jobs", LEASE)
         assert (client.claims("jobs"), client.claims("other")) == (1, 0)
-        with Background(scripted.queue), pytest.raises(monolock.WaitTimeoutError):
+        with Everybody(scripted, Connection.queue), pytest.raises(monolock.WaitTimeoutError):
             client.acquire("jobs", LEASE, wait=timedelta(milliseconds=50))
         assert client.claims("jobs") == 1
         lock.release()
@@ -213,12 +213,12 @@ class TestAcquiring:
 
     def test_b12_a_wait_limit_and_the_body_never_runs(self, scripted: Scripted) -> None:
         client, wait = patient_client(scripted.address), timedelta(milliseconds=100)
-        with Background(lambda: scripted.queue().read_to_end()), pytest.raises(monolock.WaitTimeoutError):
+        with Everybody(scripted, lambda one: one.queue().read_to_end()), pytest.raises(monolock.WaitTimeoutError):
             with client.lock("jobs", LEASE, wait=wait):
                 pytest.fail("it was not obtained")
-        with Background(lambda: scripted.queue().read_to_end()), pytest.raises(monolock.WaitTimeoutError):
+        with Everybody(scripted, lambda one: one.queue().read_to_end()), pytest.raises(monolock.WaitTimeoutError):
             client.do("jobs", LEASE, lambda _held: pytest.fail("it was not obtained"), wait=wait)
-        with Background(lambda: scripted.accept().close()), pytest.raises(monolock.WaitTimeoutError):
+        with Everybody(scripted, Connection.close), pytest.raises(monolock.WaitTimeoutError):
             client.acquire("jobs", LEASE, wait=wait, retry=True)
 
     def test_promoted(self, scripted: Scripted) -> None:
