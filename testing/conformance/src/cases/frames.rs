@@ -80,8 +80,8 @@ fn glued(world: &World) -> Outcome {
     peer.expect_acquire()?;
     peer.send(&[waiting(), acquired(TOKEN)].concat());
     world.expect_acquired(1, TOKEN)?;
-    let beats = peer.answer(Duration::from_millis(2500), &acquired(TOKEN))?;
-    ensure(beats.len() >= 2, || format!("expected at least 2 heartbeats in 2.5 s; came {}", beats.len()))?;
+    let beats = peer.answer(Duration::from_millis(3500), &acquired(TOKEN))?;
+    ensure(beats.len() >= 2, || format!("expected at least 2 heartbeats in 3.5 s; came {}", beats.len()))?;
     world.release(1, &peer)
 }
 

@@ -63,13 +63,13 @@ fn finish_after_loss(world: &World, reason: &str) -> Outcome {
 
 fn cancel(world: &World) -> Outcome {
     let server = world.server();
-    let peer = begin(world, &server, &work(&server, 1500))?;
-    peer.answer(Duration::from_millis(600), &acquired(TOKEN))?;
+    let peer = begin(world, &server, &work(&server, 2000))?;
+    peer.answer(Duration::from_millis(700), &acquired(TOKEN))?;
     let asked = Instant::now();
     world.tell("cancel", 1)?;
-    let beats = peer.answer(Duration::from_millis(4500), &acquired(TOKEN))?;
+    let beats = peer.answer(Duration::from_secs(6), &acquired(TOKEN))?;
     world.expect_by(1, "stop_requested", asked + PROMPTLY)?;
-    ensure(beats.len() >= 7, || format!("expected at least 7 heartbeats in 4.5 s; came {}", beats.len()))?;
+    ensure(beats.len() >= 7, || format!("expected at least 7 heartbeats in 6 s; came {}", beats.len()))?;
     world.quiet(1, Duration::ZERO)?;
     finish(world, "ok")?;
     let done = world.expect(1, "done", PROMPTLY)?;
