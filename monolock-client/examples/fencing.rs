@@ -16,7 +16,7 @@ use rusqlite::{Connection, params};
 type Failure = Box<dyn Error + Send + Sync>;
 
 /// How long a holder may be silent.
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(10);
 
 const TABLE: &str = "
     CREATE TABLE account (
@@ -44,7 +44,7 @@ pub(crate) fn main() -> Result<(), Failure> {
     assert!(write(&database, first.token(), 110)?);
     println!("first:  balance = 110");
     let stale = first.token();
-    if let Some(loss) = first.wait_lost(LEASE * 5) {
+    if let Some(loss) = first.wait_lost(LEASE) {
         println!("first:  lost the lock ({loss}), and goes on as if it had not heard");
     }
     drop(first);

@@ -11,7 +11,7 @@
 //! async fn nightly_import(server: &str) -> Result<(), WithLockError<std::io::Error>> {
 //!     let client = Client::builder(server).build().map_err(WithLockError::NotAcquired)?;
 //!     // Waits until this process owns the lock, runs the work, and releases the lock when it returns.
-//!     client.with_lock("nightly-import", Duration::from_secs(2), import).await
+//!     client.with_lock("nightly-import", Duration::from_secs(10), import).await
 //! }
 //!
 //! async fn import(held: Held) -> Result<(), std::io::Error> {

@@ -195,13 +195,15 @@ fn timer_of_a_session() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let before = timers();
-        let guard = Client::builder(&address).build().unwrap().acquire("jobs", LONG).await.unwrap();
+        let client = Client::builder(&address).connect_timeout(LONG).build().unwrap();
+        let guard = client.acquire("jobs", LONG).await.unwrap();
         assert_eq!(timers(), before + 1);
         guard.release().await;
         assert_eq!(timers(), before);
     });
     let before = timers();
-    let guard = blocking::Client::builder(&address).build().unwrap().acquire("jobs", LONG).unwrap();
+    let client = blocking::Client::builder(&address).connect_timeout(LONG).build().unwrap();
+    let guard = client.acquire("jobs", LONG).unwrap();
     assert_eq!(timers(), before + 1);
     drop(guard);
 }

@@ -8,10 +8,11 @@ use monolock_client::{Client, Error, ErrorKind, LockGuard, Token, WithLockError}
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::real::RealServer;
+use crate::server::PATIENCE;
 
 async fn hold(client: &Client) -> Result<(), WithLockError<io::Error>> {
     client
-        .with_lock("nightly-import", Duration::from_secs(2), |held| async move {
+        .with_lock("nightly-import", Duration::from_secs(10), |held| async move {
             // Only one process across your fleet runs this at a time.
             import(held.token()).await
         })
@@ -19,7 +20,7 @@ async fn hold(client: &Client) -> Result<(), WithLockError<io::Error>> {
 }
 
 async fn take_if_free(client: &Client) -> Result<Option<LockGuard>, Error> {
-    match client.try_acquire("nightly-import", Duration::from_secs(2)).await {
+    match client.try_acquire("nightly-import", Duration::from_secs(10)).await {
         Ok(guard) => Ok(Some(guard)),
         Err(error) if error.kind() == ErrorKind::Contended => Ok(None),
         Err(error) => Err(error),
@@ -27,7 +28,7 @@ async fn take_if_free(client: &Client) -> Result<Option<LockGuard>, Error> {
 }
 
 async fn wait_a_while(client: &Client) -> Result<Option<LockGuard>, Error> {
-    match client.acquire_within("nightly-import", Duration::from_secs(2), Duration::from_millis(500)).await {
+    match client.acquire_within("nightly-import", Duration::from_secs(10), Duration::from_secs(10)).await {
         Ok(guard) => Ok(Some(guard)),
         Err(error) if error.kind() == ErrorKind::WaitTimeout => Ok(None),
         Err(error) => Err(error),
@@ -70,19 +71,21 @@ fn the_samples_are_those_of_the_readme() {
 #[tokio::test]
 async fn hold_try_and_wait() {
     let server = RealServer::start();
-    let client = Client::builder(server.address()).build().unwrap();
+    let client = Client::builder(server.address()).connect_timeout(PATIENCE).build().unwrap();
     hold(&client).await.unwrap();
+    server.await_free().await;
     let guard = take_if_free(&client).await.unwrap().expect("the lock is free");
     assert!(take_if_free(&client).await.unwrap().is_none());
     assert!(wait_a_while(&client).await.unwrap().is_none());
     guard.release().await;
+    server.await_free().await;
     assert!(wait_a_while(&client).await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn fenced_write() {
     let server = RealServer::start();
-    let client = Client::builder(server.address()).build().unwrap();
+    let client = Client::builder(server.address()).connect_timeout(PATIENCE).build().unwrap();
     let database = rusqlite::Connection::open_in_memory().unwrap();
     database
         .execute_batch(
@@ -94,6 +97,7 @@ async fn fenced_write() {
     let token = stale.token();
     assert!(write_fenced(&database, token, 110).unwrap());
     stale.release().await;
+    server.await_free().await;
     let next = take_if_free(&client).await.unwrap().unwrap();
     assert!(write_fenced(&database, next.token(), 120).unwrap());
     assert!(write_fenced(&database, next.token(), 130).unwrap(), "a holder may write more than once");

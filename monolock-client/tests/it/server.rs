@@ -4,9 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use monolock_client::Timestamp;
 use monolock_client::clock::{Clock, SystemClock};
@@ -92,11 +92,13 @@ pub(crate) struct Peer {
 
 impl Read for Peer {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &mut self.tls {
-            return rustls::Stream::new(tls, &mut self.stream).read(bytes);
+        loop {
+            // A process that was stopped and goes on: no timeout has passed.
+            match self.try_read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
         }
-        self.stream.read(bytes)
     }
 }
 
@@ -119,6 +121,14 @@ impl Write for Peer {
 }
 
 impl Peer {
+    fn try_read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls {
+            return rustls::Stream::new(tls, &mut self.stream).read(bytes);
+        }
+        self.stream.read(bytes)
+    }
+
     /// Reads an `ACQUIRE`: the lease in milliseconds and the name.
     pub(crate) fn reads_acquire(&mut self) -> (u32, String) {
         let mut head = [0; 8];
@@ -152,7 +162,15 @@ impl Peer {
     /// Reads whatever comes until the connection ends in any way.
     pub(crate) fn drains(&mut self) {
         let mut bytes = [0; 512];
-        while matches!(self.read(&mut bytes), Ok(1..)) {}
+        loop {
+            match self.read(&mut bytes) {
+                Ok(1..) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    panic!("the client did not close: {error}")
+                }
+                Ok(0) | Err(_) => return,
+            }
+        }
     }
 
     /// Answers every heartbeat with this until the client closes; says how many there were.
@@ -175,10 +193,16 @@ impl Peer {
     /// machine is too busy to keep such a lock.
     pub(crate) fn answers_beats(&mut self, clock: &StandingClock, lease: Duration, quarters: usize, reply: &[u8]) {
         for _ in 0..quarters {
-            clock.advance(lease / 4);
-            self.reads_heartbeat();
+            self.reads_beat(clock, lease);
             self.sends(reply);
         }
+    }
+
+    /// Lets a quarter of the lease pass by a clock that stands still otherwise, and reads the heartbeat that is due
+    /// then: the client has taken in the reply before it.
+    pub(crate) fn reads_beat(&mut self, clock: &StandingClock, lease: Duration) {
+        clock.advance(lease / 4);
+        self.reads_heartbeat();
     }
 
     /// Sends, to a client that may be gone already.
@@ -263,9 +287,17 @@ impl Peer {
     }
 }
 
-/// An address that nobody listens on.
-pub(crate) fn dead_address() -> String {
-    Server::bind().address()
+/// An address that nobody listens on: it is bound for as long as this is there, so nobody else can be given it.
+pub(crate) struct DeadAddress(socket2::Socket);
+
+impl DeadAddress {
+    pub(crate) fn bind() -> Self {
+        Self(bound_socket())
+    }
+
+    pub(crate) fn address(&self) -> String {
+        address_of(&self.0).to_string()
+    }
 }
 
 /// A listener whose queue is full: connecting to it goes unanswered, as to a black hole.
@@ -277,10 +309,9 @@ pub(crate) struct BlackHole {
 
 impl BlackHole {
     pub(crate) fn open() -> Self {
-        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let listener = bound_socket();
         listener.listen(1).unwrap();
-        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let address = address_of(&listener);
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
         let filling = std::iter::from_fn(|| connect().ok()).take(16).collect();
         Self { address, _listener: listener, _filling: filling }
@@ -289,6 +320,16 @@ impl BlackHole {
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }
+}
+
+fn bound_socket() -> socket2::Socket {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket
+}
+
+fn address_of(socket: &socket2::Socket) -> SocketAddr {
+    socket.local_addr().unwrap().as_socket().unwrap()
 }
 
 pub(crate) const WAITING: &[u8] = &[0x11];
@@ -324,9 +365,15 @@ impl Clock for LeapingClock {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StandingClock {
     nanos: Arc<AtomicU64>,
+    started: Arc<OnceLock<Instant>>,
 }
 
 impl StandingClock {
+    /// From now on it stands still no more.
+    pub(crate) fn start(&self) {
+        self.started.set(Instant::now()).unwrap();
+    }
+
     pub(crate) fn advance(&self, duration: Duration) {
         self.nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Ordering::SeqCst);
     }
@@ -334,7 +381,8 @@ impl StandingClock {
 
 impl Clock for StandingClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_nanos(self.nanos.load(Ordering::SeqCst))
+        let runs = self.started.get().map_or(Duration::ZERO, Instant::elapsed);
+        Timestamp::from_nanos(self.nanos.load(Ordering::SeqCst)).saturating_add(runs)
     }
 }
 
