@@ -12,6 +12,10 @@ use crate::plan::{Class, LOCKS, LONGEST_LEASE_MS};
 /// Within how long of its end a fault must be over for its locks: the longest lease, and what a busy machine takes.
 const RECOVERED_WITHIN_NS: u64 = 30_000_000_000;
 
+/// Within how long of a fault's end its holder has said that it lost the lock, if it did: a lease, and what a busy
+/// machine takes. One that did not lets go at once.
+const SAID_WITHIN_NS: u64 = 10_000_000_000;
+
 /// What one class of faults came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -109,12 +113,10 @@ impl Row {
         };
         let mut stood = false;
         let mut cost = false;
-        // What it cost shows within a lease of its end.
-        let until = to + LONGEST_LEASE_MS * 1_000_000;
         for hold in holds.iter().filter(is_about) {
             stood |= stood_at(hold, from);
             match (&hold.lost, hold.ended) {
-                (Some(reason), Some(ended)) if (from..=until).contains(&ended) => {
+                (Some(reason), Some(ended)) if (from..=to + SAID_WITHIN_NS).contains(&ended) => {
                     cost = true;
                     *self.losses.entry(reason.clone()).or_default() += 1;
                 }
@@ -125,7 +127,7 @@ impl Row {
         }
         self.stood += u32::from(stood);
         self.told += u32::from(stood && effect > 0 && (cost || !class.costs_the_lock()));
-        self.grants += granted(holds, from, until).count_u32();
+        self.grants += granted(holds, from, to + LONGEST_LEASE_MS * 1_000_000).count_u32();
         // A holder that is freed is there for a moment still, so what counts is the next grant.
         let anew = |lock: &str| {
             let after = holds.iter().filter(|hold| hold.lock == lock && hold.granted_by >= to);
@@ -143,11 +145,13 @@ impl Row {
 }
 
 /// Whether a hold was there at an instant. Of a worker that was killed the last looks count, which it says now and
-/// then.
+/// then. If it was to keep the lock, only a loss can have come after them.
 fn stood_at(hold: &Hold, t: u64) -> bool {
     const UNSAID_NS: u64 = 200_000_000;
 
-    let ended = hold.ended.or(hold.believed.map(|(_, last)| last + UNSAID_NS));
+    let looked = hold.believed.map(|(_, last)| last).max(hold.kept);
+    let unsaid_ns = if hold.kept.is_some() { hold.patience_ns() } else { UNSAID_NS };
+    let ended = hold.ended.or(looked.map(|looked| looked + unsaid_ns));
     hold.granted_by < t && ended.is_some_and(|ended| ended >= t)
 }
 

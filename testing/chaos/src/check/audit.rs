@@ -6,8 +6,9 @@ use crate::check::timeline::{Reign, Timeline};
 use crate::check::{Verdict, Violation};
 use crate::history::{Audit, AuditLine, Death};
 
-/// How long before its death a server that is killed may have granted what is not in its audit log.
-const UNWRITTEN_NS: u64 = 1_000_000_000;
+/// How long before its death a server that is killed may have granted what is not in its audit log: a busy machine
+/// keeps the thread waiting that writes it.
+const UNWRITTEN_NS: u64 = 5_000_000_000;
 
 const SECOND_NS: i128 = 1_000_000_000;
 
@@ -72,17 +73,23 @@ fn known_to_an_audit(timeline: &Timeline, audits: &[Audit], verdict: &mut Verdic
             verdict.violations.push(Violation::TokenTwice { token: line.token });
         }
     }
+    let mut written: HashMap<(u32, &str), u64> = HashMap::new();
+    for (audit, line) in audits.iter().flat_map(|audit| audit.lines.iter().map(move |line| (audit, line))) {
+        let last = written.entry((audit.epoch, line.lock.as_str())).or_default();
+        *last = line.token.max(*last);
+    }
     for hold in &timeline.holds {
         let is_known = audited.get(&hold.token).is_some_and(|lock| *lock == hold.lock);
         let is_unwritten = || {
-            // A server that is killed takes with it what it had not written yet.
-            let killed = timeline.reigns.values().filter_map(|reign| match (reign.ending, reign.dead) {
-                (Some(ending), Some((dead, Death::Killed))) => Some((ending, dead)),
+            // A server that is killed takes with it what it had not written yet: of each lock the last.
+            let killed = timeline.reigns.iter().filter_map(|(epoch, reign)| match (reign.ending, reign.dead) {
+                (Some(ending), Some((dead, Death::Killed))) => Some((*epoch, ending, dead)),
                 _ => None,
             });
-            killed.into_iter().any(|(ending, dead)| {
+            killed.into_iter().any(|(epoch, ending, dead)| {
                 // Asked before the death; told of the grant whenever the worker was awake.
-                hold.asked <= dead && hold.granted_by + UNWRITTEN_NS >= ending
+                let is_late = hold.asked <= dead && hold.granted_by + UNWRITTEN_NS >= ending;
+                is_late && written.get(&(epoch, hold.lock.as_str())).is_none_or(|last| *last < hold.token)
             })
         };
         if !is_known && (audited.contains_key(&hold.token) || !is_unwritten()) {

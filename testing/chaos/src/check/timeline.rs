@@ -45,6 +45,8 @@ pub struct Hold {
     pub believed: Option<(u64, u64)>,
     /// How many looks said so.
     pub beliefs: usize,
+    /// When the worker said that it keeps it until it is told to let go.
+    pub kept: Option<u64>,
     /// When the worker said that it ended.
     pub ended: Option<u64>,
     /// Why it was lost; `None` where it was let go or its worker was killed.
@@ -66,6 +68,7 @@ impl Hold {
             granted_by,
             believed: None,
             beliefs: 0,
+            kept: None,
             ended: None,
             lost: None,
             epoch: None,
@@ -174,6 +177,7 @@ impl Timeline {
         let (What::Queued { worker, claim }
         | What::Granted { worker, claim, .. }
         | What::Believed { worker, claim }
+        | What::Keeping { worker, claim }
         | What::Releasing { worker, claim }
         | What::Lost { worker, claim, .. }) = what
         else {
@@ -195,6 +199,7 @@ impl Timeline {
                     return Err(Violation::BelievedAfterTheEnd { hold: hold.to_string() });
                 }
             }
+            (What::Keeping { .. }, Some(hold)) => hold.kept = Some(t),
             (What::Lost { reason, .. }, Some(hold)) => {
                 hold.ended = Some(t);
                 hold.lost = Some(reason.clone());

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use monolock_chaos::history::What;
 use monolock_chaos::plan::{Class, Fault, LOCKS, LONGEST_LEASE_MS, Target};
@@ -22,6 +22,9 @@ const SEARCH: Duration = Duration::from_secs(20);
 
 /// How long a holder may take to say that it keeps its lock.
 const WORD: Duration = Duration::from_millis(400);
+
+/// For how much longer than its time a fault goes on that has done nothing yet.
+const EXTENSION: Duration = Duration::from_secs(20);
 
 /// Within how long a client is back that has lost its server: what a connection may take, and the pauses between two.
 const RECONNECT: Duration = Duration::from_millis(2500 + 200 + 60);
@@ -157,20 +160,31 @@ impl<'a> Faults<'a> {
         }
         let from = now();
         self.world.sleep(time);
+        let met = || rules.iter().map(|(namespace, _)| self.firewall.met(namespace, fault.number)).sum();
+        // That the client noticed the others is for the history to say.
+        let effect = if fault.class == Class::Loss { self.extend(met)? } else { met()?.max(1) };
         let to = now();
-        let mut met = 0;
-        for (namespace, _) in rules {
-            met += self.firewall.met(namespace, fault.number)?;
-        }
         for (namespace, _) in rules {
             self.firewall.remove(namespace, fault.number)?;
         }
         if rules.iter().any(|(_, rule)| rule.deed == Deed::Drop) {
             self.dark(Some(place), from, to);
-            // Another fault's rules may have begun the count anew: that the client noticed is for the history to say.
-            met = met.max(1);
         }
-        Ok(Seen { healed: now(), effect: if fault.class == Class::Loss { met } else { met.max(1) } })
+        Ok(Seen { healed: now(), effect })
+    }
+
+    /// Lets a fault go on until it has had an effect: chance may spare its client for a while, and a client that a busy
+    /// machine keeps waiting gives it nothing to do. Says how large the effect is.
+    fn extend(&self, effect: impl Fn() -> Result<u64>) -> Result<u64> {
+        let deadline = Instant::now() + EXTENSION;
+        loop {
+            let seen = effect()?;
+            if seen > 0 || Instant::now() > deadline {
+                return Ok(seen);
+            }
+            self.world.sleep(Duration::from_millis(100));
+            self.world.check_interrupt()?;
+        }
     }
 
     /// A mode of the proxy, for so long.
@@ -180,8 +194,10 @@ impl<'a> Faults<'a> {
         proxy.set(mode);
         let from = now();
         self.world.sleep(time);
+        let extended = self.extend(|| Ok(proxy.touched() - before));
         let to = now();
         proxy.set(Mode::Pass);
+        extended?;
         if mode == Mode::Stall {
             self.dark(Some(place), from, to);
         }
@@ -429,6 +445,8 @@ impl<'a> Faults<'a> {
             self.world.check_interrupt()?;
         }
         let _ = wait(&mut flood);
+        // What only grows is there still, however seldom it was looked at.
+        most = most.max(measure(server)?);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
         Ok(most.max(0.0) as u64)
     }

@@ -127,20 +127,22 @@ fn a_line_that_cannot_be_read_is_found_and_one_that_was_cut_off_is_none() {
 
 #[test]
 fn a_grant_that_no_audit_log_knows_is_found() {
-    let story = |end: &str, granted_at: u32| {
+    let story = |written: u32, end: &str, granted_at: u32| {
         format!(
             "0 server 1 starts
-             1 audit 1 granted red 1
-             1 audit 1 released red 1
+             1 audit 1 granted red {written}
+             1 audit 1 released red {written}
              2 a asks 1 red
              {granted_at} a granted 1 token=2
-             2000 server 1 {end}"
+             9000 server 1 {end}"
         )
     };
-    assert!(matches!(violation(&story("stopped", 1900)), Violation::Unaudited { .. }));
-    assert!(matches!(violation(&story("killed", 3)), Violation::Unaudited { .. }));
+    assert!(matches!(violation(&story(1, "stopped", 8900)), Violation::Unaudited { .. }));
+    assert!(matches!(violation(&story(1, "killed", 3)), Violation::Unaudited { .. }));
     // What was not written when it was killed.
-    passes(&story("killed", 1900));
+    passes(&story(1, "killed", 8900));
+    // What came after it was.
+    assert!(matches!(violation(&story(3, "killed", 8900)), Violation::Unaudited { .. }));
 }
 
 #[test]

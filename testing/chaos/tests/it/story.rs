@@ -6,6 +6,7 @@
 //! 12   a queued 1
 //! 20   a granted 1 token=7
 //! 21   a believes 1
+//! 25   a keeps 1
 //! 30   a releases 1                           or: a loses 1
 //! 40   dark a 40..900                         or: dark all 40..900
 //! 50   server 1 killed                        or: stopped, dies
@@ -133,6 +134,7 @@ impl Teller {
             }
             [who, "queued", claim] => What::Queued { worker: name(who), claim: number(claim) },
             [who, "believes", claim] => What::Believed { worker: name(who), claim: number(claim) },
+            [who, "keeps", claim] => What::Keeping { worker: name(who), claim: number(claim) },
             [who, "releases", claim] => What::Releasing { worker: name(who), claim: number(claim) },
             [who, "loses", claim] => {
                 What::Lost { worker: name(who), claim: number(claim), reason: "timeout".to_owned() }

@@ -41,6 +41,36 @@ fn a_fault_that_cost_a_lock_is_told() {
 }
 
 #[test]
+fn a_loss_that_a_busy_machine_says_late_is_told() {
+    let told = |at: u32| cut(&format!("20 a believes 1\n {at} a loses 1")).rows[&Class::CutBoth].told;
+    assert_eq!((told(11_500), told(11_501)), (1, 0));
+}
+
+#[test]
+fn a_holder_that_was_to_keep_its_lock_stands_for_as_long_as_it_may_believe() {
+    let killed = |keeps: &str, at: u32| {
+        let story = format!(
+            "0 server 1 starts
+             1 a asks 1 red
+             2 a granted 1 token=1
+             3 a believes 1
+             {keeps}
+             {at} fault 1 kill-client a 1 red
+             {at} a killed
+             {at} healed 1 1
+             2000 b asks 1 red
+             2001 b granted 1 token=2"
+        );
+        let row = &tally(&story, Class::KillClient).rows[&Class::KillClient];
+        (row.stood, row.told)
+    };
+    assert_eq!(killed("4 a keeps 1", 804), (1, 1));
+    assert_eq!(killed("4 a keeps 1", 805), (0, 0));
+    assert_eq!(killed("", 203), (1, 1));
+    assert_eq!(killed("", 204), (0, 0));
+}
+
+#[test]
 fn a_fault_that_cost_nothing_fails_the_run() {
     let missing = cut("20 a believes 1").missing(1, &Coverage::default());
     assert_eq!(missing, ["cut-both: it did something 0 times, and at least 1 are wanted"]);
