@@ -57,12 +57,14 @@ fn a_free_lock_is_granted_with_its_token_and_released_by_closing() {
 
 #[test]
 fn a_taken_lock_is_waited_for_with_heartbeats() {
-    let clock = StandingClock::default();
+    let (clock, (queued, is_queued)) = (StandingClock::default(), mpsc::channel());
     let play = Server::bind().play({
         let clock = clock.clone();
         move |server| {
             let mut peer = server.accept_claim();
             peer.sends(WAITING);
+            // Nothing but its timer tells the client of the first heartbeat.
+            is_queued.recv().unwrap();
             peer.answers_beats(&clock, BRIEF, 3, WAITING);
             let push = acquired(42);
             peer.sends(&push[..4]);
@@ -70,7 +72,8 @@ fn a_taken_lock_is_waited_for_with_heartbeats() {
             peer.reads_to_the_end();
         }
     });
-    assert_eq!(client_by(&clock, &play).acquire("jobs", BRIEF).unwrap().token().get(), 42);
+    let client = client_by(&clock, &play).on_queued(move |_| queued.send(()).unwrap());
+    assert_eq!(client.acquire("jobs", BRIEF).unwrap().token().get(), 42);
     play.finish();
 }
 
